@@ -1,0 +1,61 @@
+"""Entry of the agent: `python -I agent VERB`, the request on stdin."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+from sparkbuild.agent.protocol import AgentError, Reporter, end_with_stdin
+
+# verb -> module of this folder; each module has run(request, reporter) -> result fields
+VERBS = {
+    "facts": "facts",
+    "fetch": "fetch",
+    "venv": "venv",
+    "stage": "stage",
+    "verify": "verify",
+    "launch": "launch",
+    "note": "launch",
+    "watch": "watch",
+    "stop": "stop",
+}
+
+
+def _read_request() -> dict[str, Any]:
+    # byte-wise from the descriptor: a buffered reader would swallow what `end_with_stdin` waits for
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        block = os.read(0, 65536)
+        if not block:
+            break
+        data += block
+    request = json.loads(data or b"{}")
+    if not isinstance(request, dict):
+        raise AgentError("bad request", found=type(request).__name__, wanted="a JSON object")
+    return request
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb; returns the exit code."""
+    verb = (sys.argv[1:] if argv is None else argv)[0]
+    reporter = Reporter()
+    try:
+        if verb not in VERBS:
+            raise AgentError(f"the agent has no verb {verb!r}", wanted=", ".join(VERBS))
+        request = _read_request()
+        end_with_stdin()
+        module = importlib.import_module(f"sparkbuild.agent.{VERBS[verb]}")
+        result = module.run(request, reporter)
+    except AgentError as error:
+        reporter.emit("error", **error.fields)
+        return 1
+    except OSError as error:
+        kind = "space" if error.errno in (28, 122) else "node"  # ENOSPC, EDQUOT
+        what = error.strerror or type(error).__name__
+        reporter.emit("error", kind=kind, what=what, where=str(error.filename or ""), found="", wanted="", next="")
+        return 1
+    reporter.emit("result", **result)
+    return 0

@@ -1,0 +1,81 @@
+"""The one error tree. A message says what, where, what was found, what was wanted, and the next command."""
+
+from __future__ import annotations
+
+
+class SparkbuildError(Exception):
+    """Base of everything a user may be shown; `str()` of it is the whole message, ready to print.
+
+    Arguments other than `what` are optional; an empty one is left out of the message.
+    """
+
+    def __init__(self, what: str, *, where: str = "", found: str = "", wanted: str = "", next: str = "") -> None:  # noqa: A002 - the field is called "next" on screen too
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.found = found
+        self.wanted = wanted
+        self.next = next
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        for label in ("where", "found", "wanted", "next"):
+            text = getattr(self, label)
+            if text:
+                head, *rest = str(text).splitlines()
+                lines.append(f"  {label + ':':<7} {head}")
+                lines.extend(f"          {line}" for line in rest)
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, str]:
+        """The message as JSON fields; empty fields are left out."""
+        fields = ("what", "where", "found", "wanted", "next")
+        return {name: getattr(self, name) for name in fields if getattr(self, name)}
+
+
+class ConfigError(SparkbuildError):
+    """Something the user wrote in the workspace is wrong; `where` is `file:line`."""
+
+
+class LockError(ConfigError):
+    """A `*.source.lock` cannot be read, or disagrees with the files it pins."""
+
+
+class IntegrityError(SparkbuildError):
+    """Bytes are not the bytes that were pinned or recorded."""
+
+
+class SpaceError(SparkbuildError):
+    """A file system has not enough room for what would be written."""
+
+
+class PortInUseError(SparkbuildError):
+    """A port a lane needs is held by another process."""
+
+
+class EngineDiedError(SparkbuildError):
+    """A lane's process ended before it was ready; the message carries its last log lines."""
+
+
+class NotReadyError(SparkbuildError):
+    """A lane did not become ready within its budget, or answers as something else."""
+
+
+class GateError(SparkbuildError):
+    """The served model failed a gate; the message carries its answer."""
+
+
+class ChildError(SparkbuildError):
+    """A child process ended with a non-zero code."""
+
+
+class NodeError(SparkbuildError):
+    """A node cannot be reached or its agent did not answer."""
+
+
+class NotMadeError(SparkbuildError):
+    """A step ended without an error, yet what it should have made is not there."""
+
+
+class SealError(SparkbuildError):
+    """A local input changed between planning and the end of the step that used it."""

@@ -1,0 +1,45 @@
+"""A goal: one thing to make true, on one node, in one exact state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sparkbuild.core.key import Key
+from sparkbuild.core.uri import Uri
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A local file the key was computed from: path relative to the workspace, and its sha256 then."""
+
+    path: str
+    sha256: str
+
+
+class Goal(msgspec.Struct, frozen=True, eq=False):
+    """What should be, as pure data; goals are made without looking at the world.
+
+    `transient`: made only on demand of something that consumes it (a downloaded artifact), so its absence alone
+    makes nothing stale. `spec` is the domain's own typed description, read by nobody else.
+    """
+
+    task: str
+    uri: Uri
+    key: Key
+    doc: str
+    spec: Any = None
+    needs: tuple[Goal, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    pools: tuple[str, ...] = ()
+    transient: bool = False
+
+    @property
+    def node(self) -> str:
+        """The node (or cluster) the goal lives on."""
+        return self.uri.node
+
+    @property
+    def target(self) -> str:
+        """The goal in its exact state, as doit knows it."""
+        return self.uri.at(self.key.short)

@@ -1,0 +1,92 @@
+"""Stopping well: SIGINT and SIGTERM end the children, save the state, and exit 130 or 143 without a traceback."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+class Interrupted(SystemExit):  # noqa: N818 - it is not an error; SystemExit is what doit's thread runner passes on
+    """The run was told to stop; the exit code is 128 + the signal's number."""
+
+
+class Cancel:
+    """Says "stop" to every thread. Loops that wait must wait on it, so that nothing outlives a ctrl-C by long."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._signal = 0
+        self._active = 0
+        self._idle = threading.Condition()
+        self._on_stop: list[Callable[[], None]] = []
+
+    @property
+    def stopped(self) -> bool:
+        """True once a signal came."""
+        return self._event.is_set()
+
+    def check(self) -> None:
+        """Raise Interrupted when the run was told to stop."""
+        if self._event.is_set():
+            raise Interrupted(128 + self._signal)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but wake and raise Interrupted at once when the run is told to stop."""
+        self._event.wait(seconds)
+        self.check()
+
+    def stop(self, signum: int) -> None:
+        """Tell everyone to stop and end what was registered (child processes)."""
+        self._signal = signum
+        self._event.set()
+        for callback in list(self._on_stop):
+            callback()
+
+    def on_stop(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the run is told to stop; from the signal handler, so it must not block."""
+        self._on_stop.append(callback)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Mark a thread as being inside a step; `drain` waits for these to clean up."""
+        with self._idle:
+            self._active += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._active -= 1
+                self._idle.notify_all()
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until no step is at work any more; False when some still is after `seconds`."""
+        with self._idle:
+            return self._idle.wait_for(lambda: self._active == 0, timeout=seconds)
+
+
+cancel = Cancel()
+
+
+@contextmanager
+def handling(target: Cancel = cancel) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into Interrupted in the main thread for the duration of a run."""
+
+    def handler(signum: int, _frame: FrameType | None) -> None:
+        if target.stopped:  # a second ctrl-C: the user means it
+            raise Interrupted(128 + signum)
+        target.stop(signum)
+        raise Interrupted(128 + signum)
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

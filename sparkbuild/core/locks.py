@@ -1,0 +1,72 @@
+"""One lock per goal or task, so that two runs never do the same work; the second waits and then looks again."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sparkbuild.core.interrupt import Cancel, cancel
+
+
+class TaskLock:
+    """An exclusive lock on a name within one workspace, released at the latest when the process ends.
+
+    flock on a file that is never removed: removing it would let a third process lock a new file of the same name
+    while the second still holds the old one.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self.path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock"
+        self._fd = -1
+
+    def acquire(self, waiting: Callable[[str], None] | None = None, cancelled: Cancel = cancel) -> bool:
+        """Take the lock; True when it had to be waited for. `waiting` is told once who holds it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        waited = False
+        try:
+            while True:
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if not waited and waiting is not None:
+                        waiting(_holder(fd))
+                    waited = True
+                    cancelled.wait(0.1)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps({"pid": os.getpid(), "name": self.name, "since": time.time()}).encode(), 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+        return waited
+
+    def release(self) -> None:
+        """Give the lock back; does nothing when it is not held."""
+        if self._fd >= 0:
+            os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> TaskLock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _holder(fd: int) -> str:
+    try:
+        holder = json.loads(os.pread(fd, 4096, 0) or b"{}")
+        age = time.time() - holder["since"]
+        return f"process {holder['pid']}, at it for {age:.0f} s"
+    except (ValueError, KeyError, TypeError):
+        return "another run"

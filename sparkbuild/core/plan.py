@@ -1,0 +1,117 @@
+"""The plan: which goals must be made, in what order and why. Pure: desired goals and verdicts in, steps out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.reasons import Reason
+
+OK, RUN, MAYBE, UNKNOWN = "ok", "run", "maybe", "unknown"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the facts say of one goal alone: `ok`, `run` or `unknown` (its node did not answer).
+
+    `bytes` is what making it would move or write, None when that cannot be known beforehand.
+    """
+
+    state: str
+    reasons: tuple[Reason, ...] = ()
+    bytes: int | None = 0
+    fact: Any = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One goal in a plan. `maybe`: right by itself, but something it stands on will be made first."""
+
+    goal: Goal
+    state: str
+    reasons: tuple[Reason, ...]
+    bytes: int | None
+    verdict: Verdict
+
+    def as_dict(self, command: str) -> dict[str, Any]:
+        """The step as `doit plan --json` prints it."""
+        return {
+            "task": self.goal.task,
+            "uri": str(self.goal.uri),
+            "node": self.goal.node,
+            "state": self.state,
+            "reasons": [{"part": r.part, "old": r.old, "new": r.new, "text": r.text} for r in self.reasons],
+            "bytes": self.bytes,
+            "command": command,
+        }
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Steps in an order in which they can be made."""
+
+    steps: tuple[Step, ...]
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def of(self, goal: Goal) -> Step | None:
+        """The step of one goal, None when the goal is not in this plan."""
+        return next((step for step in self.steps if step.goal.uri == goal.uri), None)
+
+    @property
+    def stale(self) -> tuple[Step, ...]:
+        """The steps that are not `ok`."""
+        return tuple(step for step in self.steps if step.state != OK)
+
+
+def closure(goals: Iterable[Goal]) -> tuple[Goal, ...]:
+    """The goals and all they need, each once, needs first."""
+    seen: dict[str, Goal] = {}
+
+    def visit(goal: Goal) -> None:
+        if goal.target not in seen:
+            for need in goal.needs:
+                visit(need)
+            seen[goal.target] = goal
+
+    for goal in goals:
+        visit(goal)
+    return tuple(seen.values())
+
+
+def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
+    """Decide the state of every goal that the selected ones stand on, and of these themselves.
+
+    A transient goal is left alone while all that consumes it is ok, unless it was selected itself.
+    """
+    wanted = tuple(selected)
+    selected_targets = {goal.target for goal in wanted}
+    ordered = closure(wanted)
+    verdicts = {goal.target: judge(goal) for goal in ordered}
+    consumers: dict[str, list[Goal]] = {}
+    for goal in ordered:
+        for need in goal.needs:
+            consumers.setdefault(need.target, []).append(goal)
+
+    def left_alone(goal: Goal) -> bool:
+        if not goal.transient or goal.target in selected_targets:
+            return False
+        return all(verdicts[user.target].state == OK for user in consumers.get(goal.target, ()))
+
+    states: dict[str, str] = {}
+    steps = []
+    for goal in ordered:
+        verdict = verdicts[goal.target]
+        state, reasons, size = verdict.state, verdict.reasons, verdict.bytes
+        if state != OK and left_alone(goal):
+            text = "not here, and not needed: what is made from it is complete"
+            state, reasons, size = OK, (Reason("needed", text),), 0
+        elif state == OK:
+            waits = [need for need in goal.needs if states[need.target] != OK]
+            if waits:
+                state = MAYBE
+                reasons = tuple(Reason(str(need.uri), f"waits for {need.task}") for need in waits)
+        states[goal.target] = state
+        steps.append(Step(goal, state, reasons, size, verdict))
+    return Plan(tuple(steps))

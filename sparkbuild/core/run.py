@@ -1,0 +1,93 @@
+"""What a step is given while it is applied: where to log, how to report progress, how to reach a node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.plan import Verdict
+from sparkbuild.core.state import Made
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a step is. `done` and `total` count bytes, or things when `unit` says so; total None = not known."""
+
+    phase: str
+    done: int = 0
+    total: int | None = None
+    unit: str = "B"
+
+
+class Agent(Protocol):
+    """A node's agent: one request, events while it works, one result."""
+
+    def call(
+        self, verb: str, request: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None
+    ) -> dict[str, Any]:
+        """Run a verb of the agent on the node; raises the error the agent reports, as this package's error."""
+
+
+class Run:
+    """The surroundings of one step of one run."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        log: Path,
+        agent: Callable[[str], Agent],
+        report: Callable[[Progress], None] | None = None,
+        force: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.root = root
+        self.log = log
+        self.agent = agent
+        self.report = report or (lambda _progress: None)
+        self.force = force
+        self.options = dict(options or {})
+
+    def note(self, text: str) -> None:
+        """Add lines to the step's log, each with the UTC time."""
+        stamp = time.strftime("%H:%M:%S", time.gmtime())
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("a", encoding="utf-8") as file:
+            for line in text.splitlines():
+                file.write(f"{stamp} {line}\n")
+
+    def call(self, node: str, verb: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the node's agent, passing its progress on and its log lines to the step's log."""
+
+        def on_event(event: dict[str, Any]) -> None:
+            if event.get("event") == "log":
+                self.note(str(event.get("text", "")))
+            elif event.get("event") == "progress":
+                total = event.get("total")
+                self.report(
+                    Progress(str(event["phase"]), int(event.get("bytes", 0)), None if total is None else int(total))
+                )
+
+        return self.agent(node).call(verb, request, on_event)
+
+
+class Kind(Protocol):
+    """One kind of goal: what to ask of the node, what to make of the answer, and how to make it so.
+
+    `judge` is pure and is the heart: desired goal and observed fact in, verdict out.
+    """
+
+    scheme: str
+
+    def query(self, goal: Goal) -> dict[str, Any]:
+        """What the node's agent should look at for this goal."""
+
+    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+        """Is the goal met by what was seen, and if not, why. `last` is how it was last made, for the reasons."""
+
+    def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
+        """Make the goal true; returns the bytes moved or written. Resumable, and nothing half-made looks whole."""

@@ -1,0 +1,125 @@
+"""What earlier runs made, in one sqlite file: a hint for explaining and estimating, never a proof.
+
+WAL mode, one commit per finished task: a SIGKILL keeps every task that had finished. Deleting the file loses
+reasons and estimates, nothing else; what exists is always asked of the nodes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_SCHEMA = """
+create table if not exists doit (task text primary key, row text not null);
+create table if not exists made (
+    uri text primary key, key text not null, parts text not null,
+    at real not null, seconds real not null, bytes integer not null, run text not null);
+"""
+
+
+class Made(msgspec.Struct, frozen=True):
+    """The last time a goal was made: its key parts, when (unix seconds), how long (s), how much (bytes), in which run."""
+
+    key: str
+    parts: dict[str, Any]
+    at: float
+    seconds: float
+    bytes: int
+    run: str
+
+
+class StateStore:
+    """The state file of one workspace. Safe to use from several threads and several processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._connection = self._connect()
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise  # locked, read-only, disk full: the file may be sound
+                # State is only a hint: keep the broken file for a look, start anew.
+                os.replace(self.path, self.path.with_name(f"{self.path.name}.broken-{int(time.time())}"))
+                for leftover in ("-wal", "-shm"):
+                    Path(f"{self.path}{leftover}").unlink(missing_ok=True)
+                self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("pragma journal_mode=wal")
+            connection.execute("pragma synchronous=normal")
+            present = connection.execute("select count(*) from sqlite_master where name in ('doit', 'made')").fetchone()
+            if present[0] != 2:
+                connection.executescript(_SCHEMA)
+        except sqlite3.DatabaseError:
+            connection.close()
+            raise
+        return connection
+
+    def rows(self) -> dict[str, str]:
+        """Every doit row, JSON text by task name; one read, since thousands of small ones cost more."""
+        with self._lock:
+            if not self.path.exists():
+                return {}
+            return dict(self._open().execute("select task, row from doit").fetchall())
+
+    def row(self, task: str) -> str | None:
+        """One doit row as it is now in the file, whoever wrote it."""
+        with self._lock:
+            found = self._open().execute("select row from doit where task = ?", (task,)).fetchone()
+            return found[0] if found else None
+
+    def save_row(self, task: str, row: str) -> None:
+        """Write one doit row, committed on return."""
+        with self._lock:
+            self._open().execute("insert or replace into doit values (?, ?)", (task, row))
+
+    def drop_rows(self, task: str | None = None) -> None:
+        """Forget one task, or all of them."""
+        with self._lock:
+            if task is None:
+                self._open().execute("delete from doit")
+                self._open().execute("delete from made")
+            else:
+                self._open().execute("delete from doit where task = ?", (task,))
+
+    def all_made(self) -> dict[str, Made]:
+        """The last making of every goal, by its name without the key."""
+        with self._lock:
+            if not self.path.exists():
+                return {}
+            query = "select uri, key, parts, at, seconds, bytes, run from made"
+            return {row[0]: _made(row[1:]) for row in self._open().execute(query)}
+
+    def record(self, uri: str, made: Made) -> None:
+        """Note that a goal was made, committed on return."""
+        with self._lock:
+            parts = msgspec.json.encode(made.parts, order="sorted").decode()
+            values = (uri, made.key, parts, made.at, made.seconds, made.bytes, made.run)
+            self._open().execute("insert or replace into made values (?, ?, ?, ?, ?, ?, ?)", values)
+
+    def close(self) -> None:
+        """Fold the write-ahead log into the file, so that the file alone can be copied."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+def _made(row: tuple[Any, ...]) -> Made:
+    key, parts, at, seconds, size, run = row
+    return Made(key, msgspec.json.decode(parts), at, seconds, size, run)

@@ -1,0 +1,44 @@
+"""Names of goals: `scheme://node/path`, and `scheme://node/path@key` for one exact state of it."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+SCHEMES = ("artifact", "image", "staged", "lane", "report")
+
+_URI = re.compile(r"^(?P<scheme>[a-z]+)://(?P<node>[A-Za-z0-9_.-]+)/(?P<path>[^@\s]+)(?:@(?P<key>[0-9a-f]{12}))?$")
+
+
+class Uri(msgspec.Struct, frozen=True, order=True):
+    """A goal's name. `node` is a node, or the cluster for goals that span one."""
+
+    scheme: str
+    node: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.node}/{self.path}"
+
+    def at(self, short_key: str) -> str:
+        """The name of this goal in one exact state, as it stands in doit's targets and file_dep."""
+        return f"{self.scheme}://{self.node}/{self.path}@{short_key}"
+
+
+def is_uri(text: str) -> bool:
+    """True for `scheme://...` of a scheme we know; file paths never match."""
+    scheme, sep, _ = text.partition("://")
+    return bool(sep) and scheme in SCHEMES
+
+
+def parse(text: str) -> tuple[Uri, str]:
+    """Split `scheme://node/path[@key]` into the name and the key ("" when there is none).
+
+    Raises ValueError naming the text when it is not such a name.
+    """
+    match = _URI.match(text)
+    if match is None or match["scheme"] not in SCHEMES:
+        message = f"not a goal name: {text!r} (wanted scheme://node/path[@key], scheme one of {', '.join(SCHEMES)})"
+        raise ValueError(message)
+    return Uri(match["scheme"], match["node"], match["path"]), match["key"] or ""
