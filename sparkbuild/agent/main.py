@@ -18,7 +18,7 @@ VERBS = {
     "stage": "stage",
     "verify": "verify",
     "launch": "launch",
-    "note": "launch",
+    "note": "note",
     "watch": "watch",
     "stop": "stop",
 }

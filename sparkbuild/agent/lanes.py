@@ -1,0 +1,106 @@
+"""What is seen of a lane on this node: its record, its process, its port, and whether it answers as the right model."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any, cast
+
+from sparkbuild.agent import procs
+from sparkbuild.agent.files import read_json
+from sparkbuild.agent.records import LANE_FORMAT, LaneFact, LaneRecord
+
+ANSWER_TIMEOUT = 2.0  # seconds; a healthy engine answers /health in milliseconds even under load
+
+
+def folder(store: str, recipe: str) -> str:
+    """Where a recipe's lane keeps its record and logs."""
+    return os.path.join(store, "lanes", recipe)
+
+
+def record(store: str, recipe: str) -> LaneRecord | None:
+    """The record of the last launch, None when there was none."""
+    found = read_json(os.path.join(folder(store, recipe), "lane.json"))
+    if found is None or found.get("format") != LANE_FORMAT:
+        return None
+    return cast("LaneRecord", found)
+
+
+def alive(found: LaneRecord) -> bool:
+    """True when the very process of the record lives."""
+    return procs.is_same(found.get("pid", 0), found.get("start_ticks", -1), found.get("boot_id", ""))
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """Query {"store", "recipe", "port"}; a LaneFact."""
+    store, recipe = query["store"], query["recipe"]
+    found = record(store, recipe)
+    fact: LaneFact = {"record": found, "alive": False, "listening": False, "answers": False, "port_holder": None}
+    port = query.get("port") or (found or {}).get("port", 0)
+    if found is not None and alive(found):
+        fact["alive"] = True
+        table = procs.listeners()
+        inodes = table.get(found["port"], set())
+        members = procs.session_of(found["pid"])
+        fact["listening"] = bool(inodes) and procs.owns_socket(members, inodes) is not None
+        if fact["listening"]:
+            fact.update(_answers(found))
+        if port != found["port"]:
+            fact["port_holder"] = _foreign(port, table, members)
+    else:
+        if found is not None:
+            fact["last_lines"] = last_lines(os.path.join(store, found["log"]), 15)
+        fact["port_holder"] = _foreign(port, procs.listeners(), set()) if query.get("ports", True) else None
+    return dict(fact)
+
+
+def _foreign(port: int, table: dict[int, set[str]], ours: set[int]) -> dict[str, Any] | None:
+    holder = procs.holder(port, table)
+    return None if holder is None or holder["pid"] in ours else holder
+
+
+def _answers(found: LaneRecord) -> LaneFact:
+    """Ask /health and /v1/models of the lane itself."""
+    try:
+        status, _ = get(found["host"], found["port"], "/health")
+        if status != 200:
+            return {"answers": False, "problem": f"/health answers {status}"}
+        status, body = get(found["host"], found["port"], "/v1/models")
+        ids = [str(entry.get("id")) for entry in json.loads(body)["data"]] if status == 200 else []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return {"answers": False, "problem": f"no answer on port {found['port']}: {error or type(error).__name__}"}
+    return {"answers": True, "served_ids": ids}
+
+
+def get(host: str, port: int, path: str, timeout: float = ANSWER_TIMEOUT) -> tuple[int, bytes]:
+    """A bare HTTP/1.0 GET; (status, body). http.client would double the agent's start-up time."""
+    with socket.create_connection((host, port), timeout=timeout) as connection:
+        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\nAccept: application/json\r\n\r\n".encode())
+        data = bytearray()
+        length = None
+        while length is None or len(data) < length:
+            block = connection.recv(65536)
+            if not block:
+                break
+            data += block
+            if len(data) > 4 << 20:
+                raise ValueError("answer larger than 4 MiB")
+            end = data.find(b"\r\n\r\n")
+            if length is None and end >= 0:
+                for line in bytes(data[:end]).split(b"\r\n")[1:]:
+                    name, _, value = line.partition(b":")
+                    if name.strip().lower() == b"content-length":
+                        length = end + 4 + int(value)
+    head, _, body = bytes(data).partition(b"\r\n\r\n")
+    return int(head.split(None, 2)[1]), body
+
+
+def last_lines(path: str, count: int) -> list[str]:
+    """The last lines of a log, at most 64 KiB of it."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []

@@ -1,0 +1,142 @@
+"""Start a lane's process on this node, detached, with its record written before it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Any, cast
+
+from sparkbuild.agent import lanes, procs
+from sparkbuild.agent.files import locked, write_json
+from sparkbuild.agent.protocol import AgentError, Reporter
+from sparkbuild.agent.records import LANE_FORMAT, LaneRecord
+
+KEEP_LOGS = 10
+_PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+# The child waits for one byte before it becomes the engine. If this agent dies before the record is on disk, the pipe
+# closes and the child ends: there is never an engine that no record names.
+_GATE = """
+import os, sys
+fd = int(sys.argv[1])
+if os.read(fd, 1) != b"1":
+    os._exit(0)
+os.close(fd)
+try:
+    os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    os.write(2, f"cannot start {sys.argv[2]}: {error.strerror}\\n".encode())
+    os._exit(127)
+"""
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request: {"store", "recipe", "key", "parts", "argv", "env", "host", "port", "model_id", "protect", "lock"}.
+
+    `env` may hold secrets: it goes to the process and nowhere else. Result: {"record": LaneRecord}. Errors: kind
+    "port" when the port is held, "engine" when a lane of this recipe still runs.
+    """
+    store, recipe = request["store"], request["recipe"]
+    folder = lanes.folder(store, recipe)
+    os.makedirs(folder, exist_ok=True)
+    with locked(os.path.join(folder, "lock"), f"lane {recipe}"):
+        before = lanes.record(store, recipe)
+        if before is not None and lanes.alive(before):
+            raise AgentError(f"lane {recipe} already runs", kind="engine", found=f"process {before['pid']}")
+        check_port(store, request["port"])
+        name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        log = os.path.join("lanes", recipe, f"{name}.log")
+        _prune(folder)
+        record = _start(request, store, log)
+        reporter.log(f"started process {record['pid']}: {' '.join(record['argv'])}")
+        return {"record": record}
+
+
+def check_port(store: str, port: int) -> None:
+    """Refuse when the port is held, naming the holder and, when it is one of ours, its lane."""
+    holder = procs.holder(port)
+    if holder is None:
+        return
+    lane = lane_of(store, holder["pid"])
+    who = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
+    raise AgentError(
+        f"port {port} is in use",
+        kind="port",
+        found=f"lane {lane} ({who})" if lane else who,
+        wanted="a free port",
+        next=f"doit stop:{lane}" if lane else "stop that process, or set another serve.port in the recipe",
+    )
+
+
+def lane_of(store: str, pid: int) -> str:
+    """The lane of this store whose session a process belongs to, "" when none."""
+    try:
+        session = os.getsid(pid) if pid else 0
+        names = os.listdir(os.path.join(store, "lanes"))
+    except OSError:
+        return ""
+    for name in names:
+        found = lanes.record(store, name)
+        if found is not None and found.get("pid") == session and lanes.alive(found):
+            return name
+    return ""
+
+
+def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
+    env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    env |= request["env"]
+    argv = [str(item) for item in request["argv"]]
+    go_read, go_write = os.pipe()
+    try:
+        with open(os.path.join(store, log), "ab") as sink:
+            process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
+                [sys.executable, "-I", "-S", "-c", _GATE, str(go_read), *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env=env,
+                cwd=os.path.join(store, os.path.dirname(log)),
+                start_new_session=True,
+                pass_fds=(go_read,),
+            )
+        record: LaneRecord = {
+            "format": LANE_FORMAT,
+            "recipe": request["recipe"],
+            "key": request["key"],
+            "parts": request["parts"],
+            "pid": process.pid,
+            "start_ticks": procs.start_ticks(process.pid) or 0,
+            "boot_id": procs.boot_id(),
+            "argv": argv,
+            "host": request["host"],
+            "port": request["port"],
+            "model_id": request["model_id"],
+            "protect": bool(request.get("protect")),
+            "lock": request.get("lock", ""),
+            "log": log,
+            "launched_at": time.time(),
+            "ready": None,
+            "gates": None,
+            "served_at": None,
+            "stopped_at": None,
+        }
+        write(store, record)
+        os.write(go_write, b"1")
+    finally:
+        os.close(go_read)
+        os.close(go_write)
+    return record
+
+
+def write(store: str, record: LaneRecord) -> None:
+    """Write a lane's record."""
+    path = os.path.join(lanes.folder(store, record["recipe"]), "lane.json")
+    write_json(path, cast("dict[str, Any]", record), mode=0o600)
+
+
+def _prune(folder: str) -> None:
+    logs = sorted(name for name in os.listdir(folder) if name.endswith(".log"))
+    for old in logs[: -(KEEP_LOGS - 1)]:
+        os.unlink(os.path.join(folder, old))

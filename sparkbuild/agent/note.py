@@ -1,0 +1,24 @@
+"""Add to a lane's record what was learnt after its launch: readiness, gate results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkbuild.agent import lanes
+from sparkbuild.agent.launch import write
+from sparkbuild.agent.protocol import AgentError, Reporter
+
+_FIELDS = ("key", "parts", "ready", "gates", "served_at", "protect")
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "recipe", "pid", "set": {field: value}}; refuses when another process is recorded by now."""
+    del reporter
+    found = lanes.record(request["store"], request["recipe"])
+    if found is None or found["pid"] != request["pid"]:
+        raise AgentError(f"lane {request['recipe']} was replaced meanwhile", kind="engine")
+    for field in _FIELDS:
+        if field in request["set"]:
+            found[field] = request["set"][field]  # type: ignore[literal-required]
+    write(request["store"], found)
+    return {"record": found}

@@ -1,0 +1,115 @@
+"""Looking at processes and ports through /proc, without touching either."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+_LISTEN = "0A"  # state column of /proc/net/tcp, include/net/tcp_states.h
+
+
+def boot_id() -> str:
+    """This boot's id: a pid from another boot says nothing."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None when there is no such live process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return None
+    # the command name in parentheses may itself hold spaces and parentheses
+    fields = text[text.rindex(")") + 2 :].split()
+    if fields[0] in ("Z", "X"):
+        return None
+    return int(fields[19])
+
+
+def is_same(pid: int, ticks: int, boot: str) -> bool:
+    """True when the process that was recorded is still alive."""
+    return pid > 0 and boot == boot_id() and start_ticks(pid) == ticks
+
+
+def listeners() -> dict[int, set[str]]:
+    """Listening TCP ports of this network namespace and the socket inodes behind each. Opens no connection: a
+    rendezvous port that sees one opened and dropped may count it as a rank."""
+    found: dict[int, set[str]] = {}
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as file:
+                rows = file.readlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            fields = row.split()
+            if fields[3] == _LISTEN:
+                found.setdefault(int(fields[1].rsplit(":", 1)[1], 16), set()).add(fields[9])
+    return found
+
+
+def session_of(pid: int) -> set[int]:
+    """All processes of the session a lane was started in (its leader is the recorded pid), and no other: a reused
+    pid is in the set only if it leads a session of its own."""
+    members = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                if os.getsid(int(entry)) == pid:
+                    members.add(int(entry))
+            except OSError:
+                continue
+    return members
+
+
+def owns_socket(pids: set[int], inodes: set[str]) -> int | None:
+    """The first of the processes that holds one of the sockets; None when none does (or may not be looked at)."""
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for pid in pids:
+        folder = f"/proc/{pid}/fd"
+        try:
+            descriptors = os.listdir(folder)
+        except OSError:
+            continue
+        for descriptor in descriptors:
+            try:
+                if os.readlink(f"{folder}/{descriptor}") in wanted:
+                    return pid
+            except OSError:
+                continue
+    return None
+
+
+def holder(port: int, table: dict[int, set[str]] | None = None) -> dict[str, Any] | None:
+    """Who listens on a port: {"pid", "command", "user"}; pid 0 when that is hidden from us; None when nobody does."""
+    inodes = (listeners() if table is None else table).get(port)
+    if not inodes:
+        return None
+    pid = owns_socket({int(entry) for entry in os.listdir("/proc") if entry.isdigit()}, inodes)
+    if pid is None:
+        return {"pid": 0, "command": "a process of another user", "user": ""}
+    return {"pid": pid, "command": command(pid), "user": user(pid)}
+
+
+def command(pid: int) -> str:
+    """A process's command line, cut to 200 characters. May hold another program's secrets: show it, never store it."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return " ".join(file.read().decode(errors="replace").split("\0"))[:200].strip()
+    except OSError:
+        return ""
+
+
+def user(pid: int) -> str:
+    """The login name a process runs under."""
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+        return pwd.getpwuid(uid).pw_name
+    except (OSError, KeyError):
+        return ""

@@ -1,0 +1,80 @@
+"""The files of a finished folder, so that a later look can tell whether it is still the folder that was built."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from sparkbuild.agent.files import read_json, write_json
+
+_RECORDS = ("tree.json", "stamps.json", "receipt.json")
+
+
+def write(folder: str) -> int:
+    """Record every file of a folder (sha256 and size) in `tree.json`; returns the bytes in all."""
+    paths = sorted(_files(folder))
+    with ThreadPoolExecutor(2) as pool:  # hashlib lets go of the GIL
+        digests = list(pool.map(lambda path: _digest(os.path.join(folder, path)), paths))
+    write_json(os.path.join(folder, "tree.json"), {"files": dict(zip(paths, digests))})
+    return sum(_lstat_size(os.path.join(folder, path)) for path in paths)
+
+
+def problem(folder: str) -> str:
+    """Why the folder is not what was recorded, "" when it is.
+
+    A file whose stamp (device, inode, size, mtime, ctime) is the one its content was last proven at is taken as
+    unchanged: the ctime cannot be set by hand. Any other is hashed. `stamps.json` is only a cache; without it, as
+    after a copy of the folder to another place, everything is hashed once and the cache written anew.
+    """
+    recorded = (read_json(os.path.join(folder, "tree.json")) or {}).get("files")
+    if not isinstance(recorded, dict):
+        return "the record of its files is gone or unreadable"
+    cache = os.path.join(folder, "stamps.json")
+    known = (read_json(cache) or {}).get("stamps")
+    stamps: dict[str, list[int]] = known if isinstance(known, dict) else {}
+    fresh: dict[str, list[int]] = {}
+    missing = 0
+    for path, digest in recorded.items():
+        full = os.path.join(folder, path)
+        try:
+            stat = os.lstat(full)
+        except OSError:
+            missing += 1
+            first_missing = path if missing == 1 else first_missing
+            continue
+        stamp = [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+        if stamps.get(path) != stamp:
+            if _digest(full) != digest:
+                return f"{path} is not as it was built"
+            fresh[path] = stamp
+    if missing:
+        return f"{first_missing} is missing" + (f", and {missing - 1} more files" if missing > 1 else "")
+    if fresh:
+        write_json(cache, {"stamps": {**stamps, **fresh}})
+    return ""
+
+
+def _files(folder: str) -> Iterator[str]:
+    for base, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")  # written by whoever imports
+        for name in names:
+            path = os.path.relpath(os.path.join(base, name), folder)
+            if path not in _RECORDS:
+                yield path
+
+
+def _digest(path: str) -> str:
+    """sha256 of a file; of the text of a link, which is what decides where it leads."""
+    if os.path.islink(path):
+        return "link:" + hashlib.sha256(os.readlink(path).encode()).hexdigest()
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _lstat_size(path: str) -> int:
+    return os.lstat(path).st_size

@@ -1,0 +1,1 @@
+"""Images: what an engine or a harness runs in, built from locked inputs."""

@@ -1,0 +1,1 @@
+"""Reaching nodes: connections, facts, and the artifacts they hold."""

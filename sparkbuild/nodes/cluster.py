@@ -1,0 +1,48 @@
+"""The nodes of a workspace and the connection to each, made when first used."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.local import LocalAgent
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How a node is reached and where its store is, as config.toml says it."""
+
+    connection: str
+    store: str
+
+
+class Nodes:
+    """One connection per node and run."""
+
+    def __init__(self, root: Path, places: Mapping[str, Place]) -> None:
+        self._root = root
+        self._places = dict(places)
+        self._agents: dict[str, LocalAgent] = {}
+        self._guard = threading.Lock()
+
+    def store(self, node: str) -> str:
+        """The node's store as an absolute path on the node."""
+        if node not in self._places:
+            raise NodeError(f"there is no node {node!r}", wanted=", ".join(self._places), where="config.toml")
+        return os.path.normpath(os.path.join(self._root, self._places[node].store))
+
+    def agent(self, node: str) -> LocalAgent:
+        """The node's agent."""
+        with self._guard:
+            if node not in self._agents:
+                self._agents[node] = LocalAgent(node, self.store(node))
+            return self._agents[node]
+
+    def close(self) -> None:
+        """End what was started and never used."""
+        for agent in self._agents.values():
+            agent.close()

@@ -1,0 +1,71 @@
+"""Facts about goals: one question per node and round, all nodes at once, each answer remembered for the run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.run import Agent, Kind
+
+Fact = dict[str, Any]
+
+
+class Observer:
+    """Looks at the nodes for goals of the given kinds.
+
+    A kind with a method `observe(goal) -> fact` is looked at by the operator's own machine (run packages); all others
+    through the agent of their node. A node that does not answer gives {"unreachable": message} for each of its goals.
+    """
+
+    def __init__(self, kinds: Mapping[str, Kind], agent: Callable[[str], Agent]) -> None:
+        self._kinds = kinds
+        self._agent = agent
+        self._facts: dict[str, Fact] = {}
+        self._guard = threading.Lock()
+
+    def fact(self, goal: Goal) -> Fact:
+        """What was seen of a goal, looking now if nobody has."""
+        with self._guard:
+            found = self._facts.get(goal.target)
+        if found is None:
+            self.look([goal])
+            with self._guard:
+                found = self._facts[goal.target]
+        return found
+
+    def look(self, goals: Iterable[Goal], *, again: bool = False) -> None:
+        """Look at all of the goals that were not looked at yet (or at all of them, `again`)."""
+        with self._guard:
+            wanted = [goal for goal in goals if again or goal.target not in self._facts]
+        by_node: dict[str, list[Goal]] = {}
+        for goal in wanted:
+            local = getattr(self._kinds[goal.uri.scheme], "observe", None)
+            if local is not None:
+                self._keep(goal, local(goal))
+            else:
+                by_node.setdefault(goal.nodes[0], []).append(goal)
+        if len(by_node) == 1:
+            for node, asked in by_node.items():
+                self._ask(node, asked)
+        else:
+            threads = [threading.Thread(target=self._ask, args=item, daemon=True) for item in by_node.items()]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    def _ask(self, node: str, goals: list[Goal]) -> None:
+        queries = [{"scheme": goal.uri.scheme, **self._kinds[goal.uri.scheme].query(goal)} for goal in goals]
+        try:
+            facts = self._agent(node).call("facts", {"queries": queries})["facts"]
+        except SparkbuildError as error:
+            facts = [{"unreachable": str(error)}] * len(goals)
+        for goal, fact in zip(goals, facts):
+            self._keep(goal, fact)
+
+    def _keep(self, goal: Goal, fact: Fact) -> None:
+        with self._guard:
+            self._facts[goal.target] = fact

@@ -1,0 +1,64 @@
+"""Reading what an agent says: events, then a result or an error of this package's error tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sparkbuild.core import errors
+
+_CLASSES: dict[str, type[errors.SparkbuildError]] = {
+    "": errors.SparkbuildError,
+    "config": errors.ConfigError,
+    "engine": errors.EngineDiedError,
+    "integrity": errors.IntegrityError,
+    "node": errors.NodeError,
+    "port": errors.PortInUseError,
+    "space": errors.SpaceError,
+}
+
+
+class Reply:
+    """The answer to one call, fed line by line."""
+
+    def __init__(self, node: str, verb: str) -> None:
+        self.node = node
+        self.verb = verb
+        self.result: dict[str, Any] | None = None
+        self._error: errors.SparkbuildError | None = None
+
+    def feed(self, line: bytes, on_event: Callable[[dict[str, Any]], None] | None) -> None:
+        """Take one line of the agent's output."""
+        try:
+            event = msgspec.json.decode(line)
+            kind = event.pop("event")
+        except (msgspec.DecodeError, KeyError, AttributeError, TypeError):
+            event, kind = {"text": line.decode(errors="replace").rstrip()}, "log"
+        if kind == "result":
+            self.result = event
+        elif kind == "error":
+            self.result = {}
+            where = event.get("where", "")
+            fields = {name: event.get(name, "") for name in ("found", "wanted", "next")}
+            place = f"node {self.node}" + (f", {where}" if where else "")
+            error_class = _CLASSES.get(event.get("kind", ""), errors.SparkbuildError)
+            self._error = error_class(event.get("what", "the agent failed"), where=place, **fields)
+        elif on_event is not None:
+            on_event({"event": kind, **event})
+
+    def broken(self, stderr: str, code: int) -> None:
+        """The agent ended without a result."""
+        self.result = {}
+        self._error = errors.NodeError(
+            f"the agent on {self.node} ended in the middle of {self.verb!r}",
+            found=f"exit code {code}" + (f"\n{stderr.strip()[-1500:]}" if stderr.strip() else ""),
+            next="run again: what was done is kept",
+        )
+
+    def outcome(self) -> dict[str, Any]:
+        """The result; raises the error the agent reported."""
+        if self._error is not None:
+            raise self._error
+        return self.result or {}
