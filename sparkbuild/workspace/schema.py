@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z", max_length=64)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
@@ -48,7 +48,7 @@ class ImageFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     description: str = ""
     files: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
-    python: Annotated[str, Meta(pattern=r"^3\.\d+$")] = "3.10"
+    python: Annotated[str, Meta(pattern=r"^3\.\d+\Z")] = "3.10"
 
 
 class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: Name
     kind: Literal["files"]
-    src: Annotated[str, Meta(pattern=r"^artifact:[^/\s]+/[^/\s]+$")]
+    src: Annotated[str, Meta(pattern=r"^artifact:[^/\s]+/[^/\s]+\Z")]
     members: tuple[str, ...] = ("*",)
     dst: str = ""
     min_free: Annotated[int, Meta(ge=0)] = 0

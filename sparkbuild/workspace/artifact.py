@@ -1,0 +1,124 @@
+"""An artifact of a source lock: one file that can be fetched, known by its sha256 before it is."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from sparkbuild.core.errors import LockError
+from sparkbuild.workspace.suggest import did_you_mean
+
+_WHEEL = (".wheel.name", ".wheel.version", ".wheel.file", ".wheel.sha256")
+_URL = (".artifact.url", ".artifact.sha256")
+# Names and versions end up as arguments of an installer, so neither may look like an option.
+_DISTRIBUTION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*")
+_FILENAME = re.compile(r"[A-Za-z0-9_][^/\x00-\x1f\x7f]*")
+
+
+class Artifact(msgspec.Struct, frozen=True):
+    """`filename` is a plain file name. `wheel` is `name==version` for a wheel of the package index, else "".
+
+    `url` is "" for a wheel, else an http(s) or file URL; `file:relative/path` is relative to the workspace.
+    """
+
+    component: str
+    filename: str
+    sha256: str
+    wheel: str
+    url: str
+
+
+def components(values: dict[str, str]) -> tuple[str, ...]:
+    """The components of a lock that are artifacts, sorted."""
+    found = {key.removesuffix(ending) for key in values for ending in (_WHEEL[0], _URL[0]) if key.endswith(ending)}
+    return tuple(sorted(found - {""}))
+
+
+def artifact(component: str, values: dict[str, str], path: str, lines: dict[str, int]) -> Artifact:
+    """The artifact `component` of a lock's values; `path` and `lines` (line by key) are for the errors.
+
+    Keys: `<c>.wheel.name`, `.wheel.version`, `.wheel.file`, `.wheel.sha256` for a wheel from the package index, or
+    `<c>.artifact.url`, `.artifact.sha256` and optionally `.artifact.file` (default: the last part of the URL's path).
+
+    Raises LockError when the component is missing, incomplete, both at once, or a value does not fit.
+    """
+    wheel = [key for key in _WHEEL if component + key in values]
+    url = [key for key in _URL if component + key in values]
+    if not wheel and not url:
+        raise LockError(
+            f"no artifact `{component}` in {path}",
+            where=f"{path}:1",
+            wanted=did_you_mean(component, components(values)) or f"{component}.wheel.* or {component}.artifact.* keys",
+        )
+    some = component + (wheel or url)[0]
+    where = f"{path}:{lines.get(some, 1)}"
+    if wheel and url:
+        raise LockError(
+            f"`{component}` is pinned twice, as a wheel and by URL",
+            where=where,
+            found=f"`{some}` and `{component}{url[0]}`",
+            wanted=f"either {component}.wheel.* or {component}.artifact.*",
+        )
+    missing = [component + key for key in (_WHEEL if wheel else _URL) if component + key not in values]
+    if missing:
+        raise LockError(
+            f"`{component}` is not completely pinned", where=where, found=f"`{some}`", wanted=", ".join(missing)
+        )
+
+    def fail(key: str, wanted: str) -> LockError:
+        full = component + key
+        return LockError(
+            f"`{full}` cannot be used", where=f"{path}:{lines.get(full, 1)}", found=repr(values[full]), wanted=wanted
+        )
+
+    if wheel:
+        name, version, filename, sha256 = (values[component + key] for key in _WHEEL)
+        if not _DISTRIBUTION.fullmatch(name):
+            raise fail(".wheel.name", "a name in the package index")
+        if not _VERSION.fullmatch(version):
+            raise fail(".wheel.version", "one exact version")
+        if not _FILENAME.fullmatch(filename) or not filename.endswith(".whl"):
+            raise fail(".wheel.file", "the plain file name of a .whl")
+        return Artifact(component, filename, sha256, f"{name}=={version}", "")
+
+    link = values[component + ".artifact.url"]
+    problem = _url_problem(link)
+    if problem:
+        raise fail(".artifact.url", problem)
+    named = component + ".artifact.file" in values
+    filename = values[component + ".artifact.file"] if named else _last_part(link)
+    if not _FILENAME.fullmatch(filename):
+        if named:
+            raise fail(".artifact.file", "a plain file name")
+        raise fail(".artifact.url", f"a URL that ends in a plain file name, or one in `{component}.artifact.file`")
+    return Artifact(component, filename, values[component + ".artifact.sha256"], "", link)
+
+
+def _url_problem(url: str) -> str:
+    """What is wanted instead of this URL, or ""."""
+    from urllib.parse import urlsplit
+
+    wanted = "an http://, https:// or file: URL"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return wanted
+    if " " in url or parts.scheme not in ("http", "https", "file"):
+        return wanted
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or ".." in parts.path.split("/"):
+            return "file:///absolute/path, or file:path/inside/the/workspace"
+        return "" if parts.path else "a file: URL with a path"
+    if not parts.hostname:
+        return "a URL with a host"
+    if parts.username is not None or parts.password is not None:
+        return "a URL without a user name or password: locks are published"
+    return ""
+
+
+def _last_part(url: str) -> str:
+    from urllib.parse import unquote, urlsplit
+
+    return unquote(urlsplit(url).path.rpartition("/")[2])

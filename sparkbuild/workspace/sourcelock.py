@@ -1,0 +1,185 @@
+"""A source lock, `locks/<name>.source.lock`: the exact inputs of an image. Read, checked against files, re-pinned."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from sparkbuild.core.errors import ConfigError, LockError
+from sparkbuild.workspace import artifact as _artifact
+from sparkbuild.workspace.artifact import Artifact
+from sparkbuild.workspace.inputs import LIMIT, check_name, read_input
+from sparkbuild.workspace.locktext import FORMAT, check_value, dump, scan, update
+from sparkbuild.workspace.smallfile import UnreadableError, read_small
+
+__all__ = ["FORMAT", "SUFFIX", "Artifact", "SourceLock", "dump", "parse", "pin", "read", "update", "verify", "write"]
+
+SUFFIX = ".source.lock"
+
+
+class SourceLock(msgspec.Struct, frozen=True):
+    """A lock that was read. `path` is relative to the workspace; `lines` says on which line each key stands.
+
+    `sha256` is that of the sorted key=value pairs, so comments and order do not change it.
+    """
+
+    name: str
+    path: str
+    values: dict[str, str]
+    sha256: str
+    lines: dict[str, int] = {}
+
+    def artifact(self, component: str) -> Artifact:
+        """The artifact of that name; raises LockError when it is missing (did you mean) or not completely pinned."""
+        return _artifact.artifact(component, self.values, self.path, self.lines)
+
+    def artifacts(self) -> tuple[str, ...]:
+        """The components that are artifacts, sorted."""
+        return _artifact.components(self.values)
+
+    def where(self, key: str) -> str:
+        """path:line of a key."""
+        return f"{self.path}:{self.lines.get(key, 1)}"
+
+    def inputs(self) -> dict[str, str]:
+        """The local files the lock pins: wanted sha256 by path relative to the workspace."""
+        return {name: self.values[key] for key in self.values if (name := input_name(key))}
+
+
+def input_key(name: str) -> str:
+    """The key that pins a local file; `name` is its path relative to the workspace."""
+    return f"input.{name}.sha256"
+
+
+def input_name(key: str) -> str:
+    """The path in an `input.<path>.sha256` key, or "" for any other key."""
+    if key.startswith("input.") and key.endswith(".sha256"):
+        return key[len("input.") : -len(".sha256")]
+    return ""
+
+
+def canonical(values: Mapping[str, str]) -> bytes:
+    """What a lock's sha256 is taken of: `key=value` lines sorted by key, each ended by LF, in UTF-8."""
+    return "".join(f"{key}={values[key]}\n" for key in sorted(values)).encode()
+
+
+def parse(text: str, name: str, path: str) -> SourceLock:
+    """Read a lock's text; `path` (relative to the workspace) is for the errors.
+
+    Raises LockError with `where` as path:line.
+    """
+    values: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for line in scan(text, path):
+        check_value(line.key, line.value, f"{path}:{line.number}")
+        values[line.key] = line.value
+        lines[line.key] = line.number
+    return SourceLock(name, path, values, hashlib.sha256(canonical(values)).hexdigest(), lines)
+
+
+def read(path: Path | str, root: Path | str) -> SourceLock:
+    """Read a lock file. Raises LockError when it cannot be read or is no lock."""
+    shown = os.path.relpath(path, root)
+    return parse(_text(path, shown), os.path.basename(path).removesuffix(SUFFIX), shown)
+
+
+def _text(path: Path | str, shown: str) -> str:
+    try:
+        data = read_small(path, LIMIT)
+    except UnreadableError as error:
+        raise LockError(f"{shown} {error.what}", where=f"{shown}:1", found=error.found, wanted=error.wanted) from error
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise LockError(
+            f"{shown} is not UTF-8", where=f"{shown}:{line}", found=f"byte 0x{data[error.start]:02x}"
+        ) from error
+
+
+def write(path: Path | str, text: str) -> None:
+    """Write a lock file so that at any moment, and after a power cut, the old or the new text is there, whole.
+
+    Raises LockError when it cannot be written; the old text is there then.
+    """
+    try:
+        _replace(path, text)
+    except OSError as error:
+        raise LockError(f"{path} cannot be written", where=str(path), found=error.strerror or str(error)) from error
+
+
+def _replace(path: Path | str, text: str) -> None:
+    target = os.path.realpath(path)  # a linked lock stays a link
+    folder = os.path.dirname(target)
+    part = f"{target}.{os.getpid()}.part"
+    try:
+        mode = os.stat(target).st_mode & 0o777
+    except FileNotFoundError:
+        mode = 0o644
+    try:
+        with open(part, "wb") as file:
+            file.write(text.encode())
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def verify(lock: SourceLock, root: Path | str) -> tuple[LockError, ...]:
+    """Compare every local file that the lock pins with what is on disk; returns what disagrees, () if nothing does."""
+    problems = []
+    for name, wanted in lock.inputs().items():
+        where = lock.where(input_key(name))
+        restore = "restore the file and run `doit lock:check`"
+        accept = f"{restore}, or run `doit lock:pin:{lock.name}` to pin it as it is now"
+        try:
+            found = read_input(os.fspath(root), "", name).sha256
+        except ConfigError as error:
+            problems.append(
+                LockError(error.what, where=where, found=error.found, wanted=error.wanted or wanted, next=restore)
+            )
+            continue
+        if found != wanted:
+            problems.append(
+                LockError(f"{name} is not what the lock pins", where=where, found=found, wanted=wanted, next=accept)
+            )
+    return tuple(problems)
+
+
+def pin(lock_path: Path | str, root: Path | str, also: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:
+    """The lock's text with the sha256 of its local inputs as they are now, and the keys that changed. Writes nothing.
+
+    Values of `input.*.sha256` keys may be anything before, so a new input is pinned by adding its key with nothing
+    after the `=`. `also` names further files to pin, relative to the workspace.
+
+    Raises LockError when the lock or one of the files cannot be read.
+    """
+    shown = os.path.relpath(lock_path, root)
+    text = _text(lock_path, shown)
+    pinned = {name: line for line in scan(text, shown) if (name := input_name(line.key))}
+    changes = {}
+    for name in [*pinned, *(name for name in also if name not in pinned)]:
+        where = f"{shown}:{pinned[name].number}" if name in pinned else shown
+        try:
+            check_name(name)
+            found = read_input(os.fspath(root), "", name).sha256
+        except ConfigError as error:
+            next_ = f"mend it, or take it out of {shown}"
+            raise LockError(error.what, where=where, found=error.found, wanted=error.wanted, next=next_) from error
+        if name not in pinned or pinned[name].value != found:
+            changes[input_key(name)] = found
+    text = update(text, changes, shown)
+    parse(text, os.path.basename(lock_path).removesuffix(SUFFIX), shown)
+    return text, tuple(changes)

@@ -1,0 +1,27 @@
+"""The nearest of the names that would have been right: "did you mean". Only ever called when something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """The one of `names` most like `word`, or "" when none is like it."""
+    import difflib  # here: it costs start-up time, and a healthy workspace never needs it
+
+    pool = sorted(set(names))
+    folded = {name.lower().replace("-", "_"): name for name in pool}
+    found = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
+    return folded[found[0]] if found else ""
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """What to offer for a name that is not among `names`: "did you mean `x`?", else the first 12 of them, else ""."""
+    pool = sorted(set(names))
+    best = nearest(word, pool)
+    if best:
+        return f"did you mean `{best}`?"
+    if not pool:
+        return ""
+    shown = ", ".join(pool[:12])
+    return f"one of: {shown}" + (", ..." if len(pool) > 12 else "")

@@ -1,0 +1,99 @@
+"""Reading one TOML file of the workspace into its shape. Whatever is wrong with it is one ConfigError with file:line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import tomli
+
+from sparkbuild.core.errors import ConfigError
+from sparkbuild.workspace.smallfile import UnreadableError, read_small
+
+LIMIT = 1024 * 1024  # bytes; a recipe is a few KiB, and this is read on every `doit list`
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def read(path: Path | str, shape: type[T], root: Path | str) -> T:
+    """Read a TOML file into a struct. `root` is the workspace, which paths in errors are relative to.
+
+    Raises ConfigError: unreadable, too big, not UTF-8, not TOML, unknown or misplaced or missing keys, wrong values.
+    All unknown, misplaced, missing and wrong keys of the file are in one error.
+    """
+    data = _parse(_text(path, root), path, root)
+    try:
+        return msgspec.convert(data, shape)
+    except msgspec.ValidationError as error:
+        refusal = str(error)
+    shown = _shown(path, root)
+    raise explain(path, shape, root) or ConfigError(f"{shown} does not fit", where=f"{shown}:1", found=refusal)
+
+
+def explain(path: Path | str, shape: type[msgspec.Struct], root: Path | str) -> ConfigError | None:
+    """All mistakes of a file against its shape as one error; None when there is nothing wrong with it.
+
+    Also finds keys which a header swallowed into a table of free names (`protect` below `[serve.env]`), where `read`
+    cannot see that they are not meant to be there.
+    """
+    from sparkbuild.workspace.mistakes import as_error  # these three are for the unhappy path alone
+    from sparkbuild.workspace.tomlcheck import mistakes
+    from sparkbuild.workspace.tomlscan import scan
+
+    text = _text(path, root)
+    found = mistakes(_parse(text, path, root), shape, scan(text))
+    return as_error(_shown(path, root), found) if found else None
+
+
+def line_of(path: Path | str, root: Path | str, *keys: str | int) -> int:
+    """The line on which a key stands, 1 when that cannot be told: `line_of(path, root, "staging", 0, "src")`."""
+    from sparkbuild.workspace.tomlscan import scan
+
+    try:
+        return scan(_text(path, root)).line(keys)
+    except ConfigError:
+        return 1
+
+
+def _shown(path: Path | str, root: Path | str) -> str:
+    return os.path.relpath(path, root)
+
+
+def _text(path: Path | str, root: Path | str) -> str:
+    try:
+        data = read_small(path, LIMIT)
+    except UnreadableError as error:
+        shown = _shown(path, root)
+        raise ConfigError(
+            f"{shown} {error.what}", where=f"{shown}:1", found=error.found, wanted=error.wanted
+        ) from error
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        shown = _shown(path, root)
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{shown} is not UTF-8",
+            where=f"{shown}:{line}",
+            found=f"byte 0x{data[error.start]:02x}",
+            next="save the file as UTF-8",
+        ) from error
+
+
+def _parse(text: str, path: Path | str, root: Path | str) -> dict[str, Any]:
+    try:
+        return tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        line, found = error.lineno, error.msg
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; brackets hundreds deep
+        line, found = 1, str(error)
+    shown = _shown(path, root)
+    if text.startswith("\ufeff"):
+        raise ConfigError(
+            f"{shown} starts with a byte order mark", where=f"{shown}:1", next="save the file as UTF-8 without BOM"
+        )
+    lines = text.split("\n")
+    code = lines[line - 1].strip()[:120] if line <= len(lines) else ""
+    raise ConfigError(f"{shown} is not TOML", where=f"{shown}:{line}", found=f"{found}: {code}" if code else found)

@@ -1,0 +1,189 @@
+"""Every mistake of a TOML file against its shape: unknown and misplaced keys, missing keys, values that do not fit.
+
+The slow twin of msgspec.convert, which stops at the first mistake and knows no lines. Only runs when that has refused.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+
+from sparkbuild.workspace.mistakes import Mistake
+from sparkbuild.workspace.suggest import did_you_mean, nearest
+from sparkbuild.workspace.tomlplaces import Level, Places, levels, name_of
+from sparkbuild.workspace.tomlscan import Document, Path
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # as in schema.Name, said in words
+
+
+def mistakes(data: dict[str, Any], shape: type[msgspec.Struct], document: Document) -> list[Mistake]:
+    """All mistakes of a read document; at least one when msgspec.convert refuses it."""
+    check = _Check(shape, document)
+    check.value(data, shape, ())
+    return check.done()
+
+
+class _Check:
+    def __init__(self, shape: type[msgspec.Struct], document: Document) -> None:
+        self.document = document
+        self.levels: list[Level] = levels(shape)
+        self.places = Places(self.levels, document)
+        self.found: list[Mistake] = []
+        self.missing: list[tuple[Path, str, Mistake]] = []
+        self.moved: set[tuple[Path, str]] = set()  # (level, key) for which a misplaced key was found
+
+    def done(self) -> list[Mistake]:
+        # A key that only stands in the wrong table is one mistake, not also a missing one.
+        return self.found + [mistake for level, key, mistake in self.missing if (level, key) not in self.moved]
+
+    def add(self, path: Path, what: str, found: str = "", wanted: str = "", next_: str = "") -> None:
+        self.found.append(Mistake(self.document.line(path), what, found, wanted, next_))
+
+    def value(self, value: Any, kind: Any, path: Path) -> None:
+        """Check one value against its annotation, going down as far as there is a shape."""
+        bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        origin = get_origin(bare)
+        if bare is Any:
+            return
+        if origin in (Union, types.UnionType):
+            self._union(value, kind, [arg for arg in get_args(bare) if arg is not type(None)], path)
+        elif isinstance(bare, type) and issubclass(bare, msgspec.Struct):
+            self._struct(value, bare, path)
+        elif origin is dict and isinstance(value, dict):
+            self._map(value, kind, get_args(bare), path)
+        elif origin is tuple and isinstance(value, list):
+            before = len(self.found) + len(self.missing)
+            for index, item in enumerate(value):
+                self.value(item, get_args(bare)[0], (*path, index))
+            if len(self.found) + len(self.missing) == before:
+                self._leaf(value, kind, path)  # its length
+        else:
+            self._leaf(value, kind, path)
+
+    def _union(self, value: Any, kind: Any, choices: list[Any], path: Path) -> None:
+        if len(choices) == 1:
+            self.value(value, choices[0], path)
+            return
+        structs = [choice for choice in choices if isinstance(choice, type) and issubclass(choice, msgspec.Struct)]
+        tags = {str(choice.__struct_config__.tag): choice for choice in structs}
+        if not tags or not isinstance(value, dict):
+            self._leaf(value, kind, path)
+            return
+        field = structs[0].__struct_config__.tag_field or "type"
+        if field not in value:
+            self._missing(path, field, f"{field} = " + " or ".join(f'"{tag}"' for tag in sorted(tags)))
+        elif value[field] not in tags:
+            tag = str(value[field])
+            self.add((*path, field), f"`{field}` of {name_of(path)} is not known", repr(tag), did_you_mean(tag, tags))
+        else:
+            self._struct(value, tags[value[field]], path)
+
+    def _struct(self, value: Any, kind: type[msgspec.Struct], path: Path) -> None:
+        if not isinstance(value, dict):
+            double = isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+            self.add(
+                path,
+                f"{name_of(path)} is a single table",
+                "[[double brackets]]" if double else _shown(value),
+                f"[{'.'.join(str(key) for key in path if isinstance(key, str))}], single brackets",
+            )
+            return
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        tag_field = kind.__struct_config__.tag_field
+        for key, inner in value.items():
+            if key in fields:
+                self.value(inner, fields[key].type, (*path, key))
+            elif key != tag_field:
+                self._unknown(path, key, [*fields, *filter(None, [tag_field])])
+        for key, field in fields.items():
+            if field.required and key not in value:
+                self._missing(path, key, "")
+
+    def _map(self, value: dict[str, Any], kind: Any, kinds: tuple[Any, Any], path: Path) -> None:
+        key_kind, value_kind = kinds
+        for key, inner in value.items():
+            level = self.places.swallowed(path, key)
+            # A table of free names takes any key, so only here does the trap pass without an unknown key.
+            if level is not None and (value_kind is str or not _fits(inner, value_kind)):
+                self._trap(path, key, level)
+                continue
+            problem = _refusal(key, key_kind)
+            if problem:
+                self.add((*path, key), f"`{key}` cannot be a name in {name_of(path)}", "", problem)
+            self.value(inner, value_kind, (*path, key))
+        if not value:
+            self._leaf(value, kind, path)
+
+    def _leaf(self, value: Any, kind: Any, path: Path) -> None:
+        problem = _refusal(value, kind)
+        if not problem:
+            return
+        if isinstance(value, dict) and path and isinstance(path[-1], str) and "array" in problem:
+            problem = f"[[{path[-1]}]], double brackets: there may be several"
+        key = path[-1] if path and isinstance(path[-1], str) else name_of(path)
+        place = f" in {name_of(path[:-1])}" if len(path) > 1 else ""
+        self.add(path, f"`{key}` does not fit{place}", _shown(value), problem)
+
+    def _missing(self, path: Path, key: str, wanted: str) -> None:
+        text = wanted or f"{key} = ..."
+        next_ = ""
+        if not path and self.document.headers:
+            header = self.document.headers[0]
+            next_ = f"write it above line {header.line}, the first header {header.text}"
+        found = self.places.elsewhere(path, key)
+        mistake = Mistake(self.document.line(path), f"`{key}` is missing in {name_of(path)}", found, text, next_)
+        self.missing.append((path, key, mistake))
+
+    def _unknown(self, path: Path, key: str, fields: list[str]) -> None:
+        level = self.places.swallowed(path, key)
+        if level is not None:
+            self._trap(path, key, level)
+            return
+        near = nearest(key, fields)
+        homes = [home.name for home in self.levels if key in home.fields]
+        if not near and not homes:
+            known = {name for home in self.levels for name in home.fields}
+            near = nearest(key, known)
+            homes = [home.name for home in self.levels if near in home.fields]
+        wanted = f"did you mean `{near}`?" if near else ""
+        if homes:
+            wanted = " ".join([wanted, f"`{near or key}` belongs in {' or '.join(homes)}"]).strip()
+        if len(homes) == 1 and not near:
+            self.moved.add((next(home.path for home in self.levels if home.name == homes[0]), key))
+        wanted = wanted or f"one of: {', '.join(sorted(fields))}"
+        self.add((*path, key), f"unknown key `{key}` in {name_of(path)}", "", wanted)
+
+    def _trap(self, path: Path, key: str, level: Level) -> None:
+        self.moved.add((level.path, key))
+        place: Path = (*path, key)
+        found, next_ = self.places.swallowing(self.document.spots[place], level)
+        self.add(place, f"`{key}` stands in the wrong table", found, f"`{key}` in {level.name}", next_)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    return not _refusal(value, kind)
+
+
+def _refusal(value: Any, kind: Any) -> str:
+    """What msgspec wanted instead of this value, or ""."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text = str(error).partition(" - at `")[0].removeprefix("Expected ")
+        if repr(_NAME) in text:
+            return "letters, digits, `_`, `.` and `-`, the first a letter or digit"
+        return text.partition(", got ")[0].replace("`", "")
+    return ""
+
+
+def _shown(value: Any) -> str:
+    kinds = {bool: "a truth value", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
+    name = kinds.get(type(value), type(value).__name__)
+    if isinstance(value, (list, dict)):
+        return name
+    if isinstance(value, bool):
+        return f"{str(value).lower()} ({name})"
+    text = repr(value)
+    return f"{text if len(text) <= 80 else text[:77] + '...'} ({name})"
