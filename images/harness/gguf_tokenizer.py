@@ -33,7 +33,7 @@ def fail(text: str) -> NoReturn:
 
 def metadata(path: Path) -> dict[str, Any]:
     """The tokenizer's fields of a GGUF file."""
-    from gguf import GGUFReader
+    from gguf import GGUFReader  # noqa: PLC0415 - errors of the command line come first
 
     try:
         reader = GGUFReader(path)
@@ -44,13 +44,13 @@ def metadata(path: Path) -> dict[str, Any]:
 
 def build(fields: dict[str, Any]) -> Any:
     """A `tokenizers.Tokenizer` that gives the ids the engine gives."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers
-    from tokenizers.models import BPE
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, pre_tokenizers  # noqa: PLC0415 - as above
+    from tokenizers.models import BPE  # noqa: PLC0415 - as above
 
     model, pre = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre")
     if model != "gpt2" or pre not in SPLITS:
-        known = ", ".join(SPLITS)
-        fail(f"vocabulary {model!r} split as {pre!r} is not known (known: 'gpt2' split as {known}); name a tokenizer.json")
+        known = " or ".join(SPLITS)
+        fail(f"{model!r} tokens split as {pre!r} are not known, only 'gpt2' split as {known}: name a tokenizer.json")
     tokens: list[str] = fields["tokenizer.ggml.tokens"]
     types: list[int] = fields["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"]]
@@ -60,7 +60,7 @@ def build(fields: dict[str, Any]) -> Any:
         [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    for token, kind in zip(tokens, types):
+    for token, kind in zip(tokens, types, strict=True):
         if kind in (CONTROL, USER_DEFINED):
             added = AddedToken(token, special=kind == CONTROL, normalized=False)
             tokenizer.add_special_tokens([added]) if kind == CONTROL else tokenizer.add_tokens([added])

@@ -88,7 +88,7 @@ def read_template(path: Path | None) -> str:
 def start(args: argparse.Namespace) -> Any:
     """Load the model and open the port; returns the running server."""
     template = read_template(args.chat_template)
-    import xllamacpp  # after the checks: it takes a while, and they must also speak where it is not installed
+    import xllamacpp  # noqa: PLC0415 - it takes a while, and the checks must speak first
 
     params = xllamacpp.CommonParams()
     params.model.path = str(args.model)

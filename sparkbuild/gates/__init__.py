@@ -1,0 +1,1 @@
+"""Gates: what a served model must answer before its lane counts as served."""

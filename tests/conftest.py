@@ -1,0 +1,48 @@
+"""Fixtures shared by all tests: the real engine, harness and model, made once per run (see tests/engine.py)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import engine as real
+
+
+@pytest.fixture(scope="session")
+def test_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where made environments and the model are kept."""
+    named = os.environ.get("SPARKBUILD_TEST_CACHE")
+    return Path(named).resolve() if named else tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def engine_python(test_cache: Path) -> Path:
+    """The Python of images/llamacpp."""
+    return real.environment_python("llamacpp", test_cache)
+
+
+@pytest.fixture(scope="session")
+def harness_python(test_cache: Path) -> Path:
+    """The Python of images/harness."""
+    least = (3, 11)
+    if real.base_python(least) is None:
+        pytest.skip("the harness needs Python 3.11 or newer")
+    return real.environment_python("harness", test_cache, least)
+
+
+@pytest.fixture(scope="session")
+def model_file(test_cache: Path) -> Path:
+    """The demo's GGUF file."""
+    return real.model_gguf(test_cache)
+
+
+@pytest.fixture(scope="session")
+def engine(engine_python: Path, model_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[real.Engine]:
+    """A running engine, shared: tests may ask it anything, but must not end it."""
+    running = real.start_engine(engine_python, model_file, tmp_path_factory.mktemp("engine") / "engine.log")
+    yield running
+    running.stop(signal.SIGTERM)
