@@ -1,4 +1,4 @@
-"""Reading one TOML file of the workspace into its shape. Whatever is wrong with it is one ConfigError with file:line."""
+"""Reading one TOML file of the workspace into its shape. All its mistakes are one ConfigError with file:line."""
 
 from __future__ import annotations
 

@@ -6,15 +6,23 @@ The slow twin of msgspec.convert, which stops at the first mistake and knows no 
 from __future__ import annotations
 
 import types
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
 from sparkbuild.workspace.mistakes import Mistake
 from sparkbuild.workspace.suggest import did_you_mean, nearest
-from sparkbuild.workspace.tomlplaces import Level, Places, levels, name_of
+from sparkbuild.workspace.tomlplaces import Level, Places, levels, name_of, within
 from sparkbuild.workspace.tomlscan import Document, Path
 
+_WORDS = {  # msgspec's words in a reader's
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "a table",
+    "str": "text",
+}
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # as in schema.Name, said in words
 
 
@@ -120,10 +128,10 @@ class _Check:
         problem = _refusal(value, kind)
         if not problem:
             return
-        if isinstance(value, dict) and path and isinstance(path[-1], str) and "array" in problem:
+        if isinstance(value, dict) and path and isinstance(path[-1], str) and problem.startswith("a list"):
             problem = f"[[{path[-1]}]], double brackets: there may be several"
         key = path[-1] if path and isinstance(path[-1], str) else name_of(path)
-        place = f" in {name_of(path[:-1])}" if len(path) > 1 else ""
+        place = f" {within(path[:-1])}" if len(path) > 1 else ""
         self.add(path, f"`{key}` does not fit{place}", _shown(value), problem)
 
     def _missing(self, path: Path, key: str, wanted: str) -> None:
@@ -133,7 +141,7 @@ class _Check:
             header = self.document.headers[0]
             next_ = f"write it above line {header.line}, the first header {header.text}"
         found = self.places.elsewhere(path, key)
-        mistake = Mistake(self.document.line(path), f"`{key}` is missing in {name_of(path)}", found, text, next_)
+        mistake = Mistake(self.document.line(path), f"`{key}` is missing {within(path)}", found, text, next_)
         self.missing.append((path, key, mistake))
 
     def _unknown(self, path: Path, key: str, fields: list[str]) -> None:
@@ -141,25 +149,27 @@ class _Check:
         if level is not None:
             self._trap(path, key, level)
             return
-        near = nearest(key, fields)
-        homes = [home.name for home in self.levels if key in home.fields]
-        if not near and not homes:
-            known = {name for home in self.levels for name in home.fields}
-            near = nearest(key, known)
-            homes = [home.name for home in self.levels if near in home.fields]
-        wanted = f"did you mean `{near}`?" if near else ""
+        here = nearest(key, fields)
+        homes = [home for home in self.levels if key in home.fields]
+        wanted = [f"did you mean `{here}`?"] if here else []
         if homes:
-            wanted = " ".join([wanted, f"`{near or key}` belongs in {' or '.join(homes)}"]).strip()
-        if len(homes) == 1 and not near:
-            self.moved.add((next(home.path for home in self.levels if home.name == homes[0]), key))
-        wanted = wanted or f"one of: {', '.join(sorted(fields))}"
-        self.add((*path, key), f"unknown key `{key}` in {name_of(path)}", "", wanted)
+            wanted.append(f"`{key}` belongs {' or '.join(home.place for home in homes)}")
+        elif not here:
+            near = nearest(key, {name for home in self.levels for name in home.fields})
+            places = " or ".join(home.place for home in self.levels if near in home.fields)
+            wanted.append(f"did you mean `{near}` {places}?" if near else f"one of: {', '.join(sorted(fields))}")
+        next_ = ""
+        if len(homes) == 1 and not here:
+            self.moved.add((homes[0].path, key))
+            header = next((header for header in self.document.headers if header.path == homes[0].path), None)
+            next_ = f"move `{key}` to just below {header.text} on line {header.line}" if header else ""
+        self.add((*path, key), f"unknown key `{key}` {within(path)}", "", "\n".join(wanted), next_)
 
     def _trap(self, path: Path, key: str, level: Level) -> None:
         self.moved.add((level.path, key))
         place: Path = (*path, key)
-        found, next_ = self.places.swallowing(self.document.spots[place], level)
-        self.add(place, f"`{key}` stands in the wrong table", found, f"`{key}` in {level.name}", next_)
+        found, next_ = self.places.swallowing(key, self.document.spots[place], level)
+        self.add(place, f"`{key}` stands in the wrong table", found, f"`{key}` {level.place}", next_)
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -167,23 +177,29 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _refusal(value: Any, kind: Any) -> str:
-    """What msgspec wanted instead of this value, or ""."""
+    """What is wanted instead of this value, or ""."""
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        text = str(error).partition(" - at `")[0].removeprefix("Expected ")
+        if get_origin(kind) is Literal:
+            choices = [str(choice) for choice in get_args(kind)]
+            return did_you_mean(str(value), choices) if len(choices) > 1 else repr(choices[0])
+        text = str(error).partition(" - at `")[0].removeprefix("Expected ").partition(", got ")[0]
         if repr(_NAME) in text:
             return "letters, digits, `_`, `.` and `-`, the first a letter or digit"
-        return text.partition(", got ")[0].replace("`", "")
+        text = text.replace("`", "")
+        first, space, rest = text.partition(" ")
+        return _WORDS.get(first, first) + space + rest
     return ""
 
 
 def _shown(value: Any) -> str:
-    kinds = {bool: "a truth value", int: "a number", float: "a number", str: "text", list: "a list", dict: "a table"}
-    name = kinds.get(type(value), type(value).__name__)
+    """A value and what it is; lists and tables only as such."""
     if isinstance(value, (list, dict)):
-        return name
+        return ("a " if value else "an empty ") + ("list" if isinstance(value, list) else "table")
     if isinstance(value, bool):
-        return f"{str(value).lower()} ({name})"
+        return str(value).lower()
     text = repr(value)
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({name})"
+    return (
+        f"{text if len(text) <= 80 else text[:77] + '...'} ({_WORDS.get(type(value).__name__, type(value).__name__)})"
+    )

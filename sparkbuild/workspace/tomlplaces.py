@@ -21,6 +21,16 @@ class Level(msgspec.Struct, frozen=True):
     name: str
     fields: frozenset[str]
 
+    @property
+    def place(self) -> str:
+        """The table as a place: `in [serve]`, `at the top level`."""
+        return f"in {self.name}" if self.path else "at the top level"
+
+
+def within(path: Path) -> str:
+    """A table as a place: `in [serve]`, `in [[gates]]`, or `at the top level`."""
+    return f"in {name_of(path)}" if path else "at the top level"
+
 
 def name_of(path: Path) -> str:
     """A table as a reader knows it: `[serve]`, `[[gates]]`, or `the top level`."""
@@ -82,7 +92,7 @@ class Places:
                 return level
         return None
 
-    def swallowing(self, spot: Spot, level: Level) -> tuple[str, str]:
+    def swallowing(self, key: str, spot: Spot, level: Level) -> tuple[str, str]:
         """What happened to a swallowed key, and where to move it."""
         header = spot.header
         if header is None:
@@ -90,18 +100,18 @@ class Places:
         found = f"{header.text} on line {header.line} took it: every key below a header belongs to that header's table"
         if not level.path:
             first = self.document.headers[0]
-            return found, f"move line {spot.line} above line {first.line}, the first header {first.text}"
+            return found, f"move `{key}` (line {spot.line}) above line {first.line}, the first header {first.text}"
         depth = len(level.path)
         for home in self.document.headers:
             keys = tuple(part for part in home.path if isinstance(part, str))
             if len(keys) == depth and header.path[: len(home.path)] == home.path:
-                return found, f"move line {spot.line} up to just below {home.text} on line {home.line}"
-        return found, f"move line {spot.line} into a table {level.name}, written above line {header.line}"
+                return found, f"move `{key}` (line {spot.line}) up to just below {home.text} on line {home.line}"
+        return found, f"move `{key}` (line {spot.line}) into a table {level.name}, written above line {header.line}"
 
     def elsewhere(self, path: Path, key: str) -> str:
         """Where a missing key stands instead, in a table below the level it is missing from, or ""."""
         for place, spot in self.document.spots.items():
             inside = len(place) > len(path) + 1 and place[: len(path)] == path
             if inside and place[-1] == key and spot.header is not None and spot.header.path == place[:-1]:
-                return f"a `{key}` stands on line {spot.line}, but inside {spot.header.text} (line {spot.header.line})"
+                return f"`{key}` stands on line {spot.line}, but inside {spot.header.text} (line {spot.header.line})"
         return ""
