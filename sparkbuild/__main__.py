@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _init(arguments.dir)
     except SparkbuildError as error:
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -41,15 +41,14 @@ def _terminated(signum: int, _frame: FrameType | None) -> None:
 
 
 def _init(folder: str) -> int:
-    from sparkbuild.workspace.init import init
+    from sparkbuild.workspace.init import init  # noqa: PLC0415 - `--version` must not pay for it
 
     written = init(folder)
-    print(f"wrote a workspace into {written.root}")
-    for name in written.files:
-        print(f"  {name}")
+    lines = [f"wrote a workspace into {written.root}", *(f"  {name}" for name in written.files)]
     if written.ignored:
-        print(f"  .gitignore: added {', '.join(written.ignored)}")
-    print("next: make a recipe out of recipes/example/recipe.toml.example, then `doit list` in that folder")
+        lines.append(f"  .gitignore: added {', '.join(written.ignored)}")
+    lines.append("next: make a recipe out of recipes/example/recipe.toml.example, then `doit list` in that folder")
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 

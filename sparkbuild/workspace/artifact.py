@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote, urlsplit  # pathlib has it loaded already
 
 import msgspec
 
@@ -67,58 +68,67 @@ def artifact(component: str, values: dict[str, str], path: str, lines: dict[str,
             f"`{component}` is not completely pinned", where=where, found=f"`{some}`", wanted=", ".join(missing)
         )
 
-    def fail(key: str, wanted: str) -> LockError:
-        full = component + key
-        return LockError(
-            f"`{full}` cannot be used", where=f"{path}:{lines.get(full, 1)}", found=repr(values[full]), wanted=wanted
-        )
+    keys = _Keys(component, values, path, lines)
+    return _wheel(keys) if wheel else _download(keys)
 
-    if wheel:
-        name, version, filename, sha256 = (values[component + key] for key in _WHEEL)
-        if not _DISTRIBUTION.fullmatch(name):
-            raise fail(".wheel.name", "a name in the package index")
-        if not _VERSION.fullmatch(version):
-            raise fail(".wheel.version", "one exact version")
-        if not _FILENAME.fullmatch(filename) or not filename.endswith(".whl"):
-            raise fail(".wheel.file", "the plain file name of a .whl")
-        return Artifact(component, filename, sha256, f"{name}=={version}", "")
 
-    link = values[component + ".artifact.url"]
-    problem = _url_problem(link)
-    if problem:
-        raise fail(".artifact.url", problem)
-    named = component + ".artifact.file" in values
-    filename = values[component + ".artifact.file"] if named else _last_part(link)
+class _Keys:
+    """The keys of one component."""
+
+    def __init__(self, component: str, values: dict[str, str], path: str, lines: dict[str, int]) -> None:
+        self.component = component
+        self.values = values
+        self.path = path
+        self.lines = lines
+
+    def get(self, key: str, default: str = "") -> str:
+        return self.values.get(self.component + key, default)
+
+    def refuse(self, key: str, wanted: str) -> LockError:
+        full = self.component + key
+        where = f"{self.path}:{self.lines.get(full, 1)}"
+        return LockError(f"`{full}` cannot be used", where=where, found=repr(self.values[full]), wanted=wanted)
+
+
+def _wheel(keys: _Keys) -> Artifact:
+    name, version, filename, sha256 = (keys.get(key) for key in _WHEEL)
+    if not _DISTRIBUTION.fullmatch(name):
+        raise keys.refuse(".wheel.name", "a name in the package index")
+    if not _VERSION.fullmatch(version):
+        raise keys.refuse(".wheel.version", "one exact version")
+    if not _FILENAME.fullmatch(filename) or not filename.endswith(".whl"):
+        raise keys.refuse(".wheel.file", "the plain file name of a .whl")
+    return Artifact(keys.component, filename, sha256, f"{name}=={version}", "")
+
+
+def _download(keys: _Keys) -> Artifact:
+    url = keys.get(".artifact.url")
+    wanted = _url_wanted(url)
+    if wanted:
+        raise keys.refuse(".artifact.url", wanted)
+    named = keys.get(".artifact.file")
+    filename = named or unquote(urlsplit(url).path.rpartition("/")[2])
     if not _FILENAME.fullmatch(filename):
         if named:
-            raise fail(".artifact.file", "a plain file name")
-        raise fail(".artifact.url", f"a URL that ends in a plain file name, or one in `{component}.artifact.file`")
-    return Artifact(component, filename, values[component + ".artifact.sha256"], "", link)
+            raise keys.refuse(".artifact.file", "a plain file name")
+        raise keys.refuse(".artifact.url", f"a plain file name at its end, or `{keys.component}.artifact.file`")
+    return Artifact(keys.component, filename, keys.get(".artifact.sha256"), "", url)
 
 
-def _url_problem(url: str) -> str:
+def _url_wanted(url: str) -> str:
     """What is wanted instead of this URL, or ""."""
-    from urllib.parse import urlsplit
-
     wanted = "an http://, https:// or file: URL"
     try:
         parts = urlsplit(url)
     except ValueError:
         return wanted
-    if " " in url or parts.scheme not in ("http", "https", "file"):
+    if " " in url or parts.scheme not in {"http", "https", "file"}:
         return wanted
     if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost") or ".." in parts.path.split("/"):
-            return "file:///absolute/path, or file:path/inside/the/workspace"
-        return "" if parts.path else "a file: URL with a path"
+        plain = parts.netloc in {"", "localhost"} and parts.path and ".." not in parts.path.split("/")
+        return "" if plain else "file:///absolute/path, or file:path/inside/the/workspace"
     if not parts.hostname:
         return "a URL with a host"
     if parts.username is not None or parts.password is not None:
         return "a URL without a user name or password: locks are published"
     return ""
-
-
-def _last_part(url: str) -> str:
-    from urllib.parse import unquote, urlsplit
-
-    return unquote(urlsplit(url).path.rpartition("/")[2])

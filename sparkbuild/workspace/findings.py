@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.goal import Input
 from sparkbuild.workspace import toml
+from sparkbuild.workspace.inputs import read_input
 from sparkbuild.workspace.mistakes import Mistake, as_error
 from sparkbuild.workspace.suggest import did_you_mean
 
@@ -63,6 +65,16 @@ class Findings:
                     wanted="an id of its own for each block",
                 )
             first.setdefault(name, index)
+
+    def inputs(self, folder: str, files: Iterable[str]) -> tuple[Input, ...]:
+        """The `files` of the TOML file, read from its folder; each that cannot be an input is noted."""
+        found: list[Input] = []
+        for index, file in enumerate(files):
+            try:
+                found.append(read_input(self.root, folder, file))
+            except ConfigError as error:
+                self.add_error(("files", index), error)
+        return tuple(found)
 
     def error(self) -> ConfigError | None:
         """All of them as one error, or None."""

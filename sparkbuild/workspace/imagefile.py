@@ -39,11 +39,7 @@ def load_image(root: str, name: str, locks: dict[str, SourceLock], problems: dic
                 wanted=f"{input_key(requirements.path)}={requirements.sha256}",
                 next_=f"add that line to {lock.path}",
             )
-    for index, file in enumerate(spec.files):
-        try:
-            inputs.append(read_input(root, folder, file))
-        except ConfigError as error:
-            findings.add_error(("files", index), error)
+    inputs.extend(findings.inputs(folder, spec.files))
     failure = findings.error()
     if failure is None and lock is not None:
         failure = _disagreement(lock, root)

@@ -46,7 +46,7 @@ def load(root: Path | str) -> Workspace:
         _folders(base, "recipes", "recipe.toml"),
         "recipes",
         problems,
-        lambda name: load_recipe(base, name, config, images, locks, problems),
+        lambda name: load_recipe(base, name, config=config, images=images, locks=locks, problems=problems),
     )
     return Workspace(Path(base), config, images, recipes, locks, problems)
 

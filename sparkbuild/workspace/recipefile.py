@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.core.goal import Input
 from sparkbuild.workspace import toml
 from sparkbuild.workspace.findings import Findings
-from sparkbuild.workspace.inputs import read_input
 from sparkbuild.workspace.schema import Config, RecipeFile, Serve
 from sparkbuild.workspace.sourcelock import SourceLock
 from sparkbuild.workspace.workspace import Image, Recipe
@@ -18,6 +16,7 @@ _NOT_VARIABLES = frozenset(RecipeFile.__struct_fields__ + Serve.__struct_fields_
 def load_recipe(
     root: str,
     name: str,
+    *,
     config: Config,
     images: dict[str, Image],
     locks: dict[str, SourceLock],
@@ -41,27 +40,27 @@ def load_recipe(
         findings.reference(("image",), spec.image, "images", images, problems)
     if spec.bench is not None and spec.bench.image not in images:
         findings.reference(("bench", "image"), spec.bench.image, "images", images, problems)
-    if len(spec.gates) > 1:
-        findings.unique("gates", [gate.id for gate in spec.gates])
-    if len(spec.staging) > 1:
-        findings.unique("staging", [block.id for block in spec.staging])
+    findings.unique("gates", [gate.id for gate in spec.gates])
+    findings.unique("staging", [block.id for block in spec.staging])
+    _check_sources(spec, findings, locks, problems)
+    inputs = findings.inputs(folder, spec.files)
+    failure = findings.error()
+    if failure is not None:
+        raise failure
+    return Recipe(name, folder, spec, inputs)
+
+
+def _check_sources(
+    spec: RecipeFile, findings: Findings, locks: dict[str, SourceLock], problems: dict[str, ConfigError]
+) -> None:
     for index, block in enumerate(spec.staging):
-        lock_name, _, component = block.src.removeprefix("artifact:").partition("/")
-        lock = locks.get(lock_name)
+        keys = ("staging", index, "src")
+        name, _, component = block.src.removeprefix("artifact:").partition("/")
+        lock = locks.get(name)
         if lock is None:
-            findings.reference(("staging", index, "src"), lock_name, "locks", locks, problems)
+            findings.reference(keys, name, "locks", locks, problems)
             continue
         try:
             lock.artifact(component)
         except ConfigError as error:
-            findings.add_error(("staging", index, "src"), error)
-    inputs: list[Input] = []
-    for index, file in enumerate(spec.files):
-        try:
-            inputs.append(read_input(root, folder, file))
-        except ConfigError as error:
-            findings.add_error(("files", index), error)
-    failure = findings.error()
-    if failure is not None:
-        raise failure
-    return Recipe(name, folder, spec, tuple(inputs))
+            findings.add_error(keys, error)

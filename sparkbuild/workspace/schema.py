@@ -1,4 +1,7 @@
-"""The shapes of config.toml, image.toml and recipe.toml. A key that is not here is an error."""
+"""The shapes of config.toml, image.toml and recipe.toml. A key that is not here is an error.
+
+A new key goes into the template of its file too (template/), with a comment: a test compares them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ Seconds = Annotated[float, Meta(gt=0)]
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A machine. `store` is where sparkbuild keeps images, artifacts, staged data and lanes on it; a relative path is
-    inside the workspace."""
+    inside the workspace.
+    """
 
     connection: Literal["local"] = "local"
     store: str = ".sparkbuild/node"

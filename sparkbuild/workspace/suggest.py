@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 def nearest(word: str, names: Iterable[str]) -> str:
     """The one of `names` most like `word`, or "" when none is like it."""
-    import difflib  # here: it costs start-up time, and a healthy workspace never needs it
+    import difflib  # noqa: PLC0415 - it costs start-up time, and a healthy workspace never needs it
 
     pool = sorted(set(names))
     folded = {name.lower().replace("-", "_"): name for name in pool}

@@ -38,9 +38,10 @@ def explain(path: Path | str, shape: type[msgspec.Struct], root: Path | str) -> 
     Also finds keys which a header swallowed into a table of free names (`protect` below `[serve.env]`), where `read`
     cannot see that they are not meant to be there.
     """
-    from sparkbuild.workspace.mistakes import as_error  # these three are for the unhappy path alone
-    from sparkbuild.workspace.tomlcheck import mistakes
-    from sparkbuild.workspace.tomlscan import scan
+    # Start-up time: a healthy workspace never needs these three.
+    from sparkbuild.workspace.mistakes import as_error  # noqa: PLC0415
+    from sparkbuild.workspace.tomlcheck import mistakes  # noqa: PLC0415
+    from sparkbuild.workspace.tomlscan import scan  # noqa: PLC0415
 
     text = _text(path, root)
     found = mistakes(_parse(text, path, root), shape, scan(text))
@@ -49,7 +50,7 @@ def explain(path: Path | str, shape: type[msgspec.Struct], root: Path | str) -> 
 
 def line_of(path: Path | str, root: Path | str, *keys: str | int) -> int:
     """The line on which a key stands, 1 when that cannot be told: `line_of(path, root, "staging", 0, "src")`."""
-    from sparkbuild.workspace.tomlscan import scan
+    from sparkbuild.workspace.tomlscan import scan  # noqa: PLC0415 - as above
 
     try:
         return scan(_text(path, root)).line(keys)

@@ -43,21 +43,21 @@ def name_of(path: Path) -> str:
 def levels(shape: type[msgspec.Struct]) -> list[Level]:
     """Every table the shape has, the top level first."""
     found: list[Level] = []
-    _collect(shape, (), False, found)
+    _collect(shape, (), found, many=False)
     return found
 
 
-def _collect(kind: Any, path: Path, many: bool, found: list[Level]) -> None:
+def _collect(kind: Any, path: Path, found: list[Level], *, many: bool) -> None:
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         for choice in get_args(kind):
-            _collect(choice, path, many, found)
+            _collect(choice, path, found, many=many)
     elif origin is tuple:
-        _collect(get_args(kind)[0], path, True, found)
+        _collect(get_args(kind)[0], path, found, many=True)
     elif origin is dict:
-        _collect(get_args(kind)[1], (*path, "*"), False, found)
+        _collect(get_args(kind)[1], (*path, "*"), found, many=False)
     elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         fields = msgspec.structs.fields(kind)
         names = frozenset(field.encode_name for field in fields)
@@ -68,7 +68,7 @@ def _collect(kind: Any, path: Path, many: bool, found: list[Level]) -> None:
         else:  # another choice of a tagged union
             found[found.index(same)] = Level(path, same.name, same.fields | names)
         for field in fields:
-            _collect(field.type, (*path, field.encode_name), False, found)
+            _collect(field.type, (*path, field.encode_name), found, many=False)
 
 
 class Places:
