@@ -1,0 +1,122 @@
+"""The folder that is staged into: who may change it, how much room its disk has, and what is ours in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sparkbuild.agent.ledger import OURS, safe_name
+from sparkbuild.agent.protocol import AgentError
+
+_LEFTOVERS = (".part", ".chunks", ".tmp")
+
+
+@contextmanager
+def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
+    """Be the only one who changes the folder; it is made when it is not there. Waits for another one to end.
+
+    flock on `.sparkbuild/lock`, which is never removed. `waiting` is told once who holds it. After the wait the file
+    is looked at again: somebody may have removed the whole folder, and a lock on a removed file guards nothing.
+    """
+    ours = f"{dst}/{OURS}"
+    while True:
+        os.makedirs(ours, exist_ok=True)
+        if os.path.islink(ours):
+            what = "what sparkbuild keeps beside staged data is not in the folder"
+            raise AgentError(what, where=ours, found="a symbolic link")
+        fd = os.open(f"{ours}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            _wait(fd, waiting)
+            if _is_still(fd, f"{ours}/lock"):
+                since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"pid {os.getpid()} since {since}\n".encode(), 0)
+                yield
+                return
+        finally:
+            os.close(fd)
+
+
+def _wait(fd: int, waiting: Callable[[str], None]) -> None:
+    told = False
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not told:
+                waiting(os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process")
+                told = True
+            time.sleep(0.1)
+
+
+def _is_still(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def room(dst: str) -> int:
+    """Bytes that may still be written to the folder's file system."""
+    found = os.statvfs(dst)
+    return found.f_bavail * found.f_frsize
+
+
+def clear_leftovers(dst: str, keep: set[str]) -> None:
+    """Remove what killed runs left in our folder, but not the files named in `keep`."""
+    for name in os.listdir(f"{dst}/{OURS}"):
+        if name.endswith(_LEFTOVERS) and name not in keep:
+            os.unlink(f"{dst}/{OURS}/{name}")
+
+
+def leftovers(dst: str, keep: set[str]) -> int:
+    """Bytes on the disk that `clear_leftovers` gives back."""
+    with os.scandir(f"{dst}/{OURS}") as entries:
+        wanted = [entry for entry in entries if entry.name.endswith(_LEFTOVERS) and entry.name not in keep]
+        return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in wanted)
+
+
+def place(dst: str, name: str) -> str:
+    """The path of a file of the folder, its parent folders made. Raises AgentError when it would be outside of it, or
+    when something that is no plain file stands there."""
+    if not safe_name(name):
+        raise AgentError("a name that leaves the folder", kind="config", where=dst, found=repr(name))
+    path = dst
+    for step in name.split("/")[:-1]:
+        path = f"{path}/{step}"
+        if not os.path.lexists(path):
+            os.mkdir(path)
+        elif not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise AgentError("a folder is wanted where something else is", where=path, next="move it away")
+    path = f"{dst}/{name}"
+    if os.path.isdir(path) and not os.path.islink(path):
+        raise AgentError("a file is wanted where a folder is", where=path, next="move it away")
+    return path
+
+
+def holds(dst: str, name: str) -> bool:
+    """True when a file of that name is really in the folder: a link on the way to it may lead anywhere."""
+    steps = name.split("/")
+    on_the_way = ("/".join(steps[:count]) for count in range(1, len(steps)))
+    return not any(os.path.islink(f"{dst}/{step}") for step in on_the_way) and _is_file(f"{dst}/{name}")
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return not stat.S_ISDIR(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def human(size: int) -> str:
+    """A size on screen: decimal units, as disks and networks are sold."""
+    value, unit = float(size), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(value) < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

@@ -1,0 +1,60 @@
+"""Which files of an archive are wanted, and as what: globs over the names inside, each file by its base name."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import stat
+import zipfile
+from collections.abc import Iterable
+
+from sparkbuild.agent.ledger import safe_name
+from sparkbuild.agent.protocol import AgentError
+
+
+def pick(infos: Iterable[zipfile.ZipInfo], globs: list[str], where: str) -> dict[str, str]:
+    """Base name -> full name of every member that a glob matches (`*` also matches `/`), in the archive's order.
+
+    Raises AgentError: a glob that matches nothing, two members with one base name, and members that would leave the
+    folder or are not plain files (an archive with these was made to do harm, or by accident does).
+    """
+    plain = [info for info in infos if not info.filename.endswith("/")]
+    found: dict[str, str] = {}
+    for glob in globs:
+        matching = [info for info in plain if fnmatch.fnmatchcase(info.filename, glob)]
+        if not matching:
+            names = [info.filename for info in plain]
+            near = difflib.get_close_matches(glob, names, n=3, cutoff=0.3) or names[:3]
+            raise AgentError(
+                f"no member of the archive matches {glob!r}",
+                kind="config",
+                where=where,
+                found=f"{len(names)} members, nearest: {', '.join(near)}" if names else "an archive without files",
+                next="correct `members` of this staging block",
+            )
+        for info in matching:
+            _refuse_harm(info, where)
+            base = info.filename.rpartition("/")[2]
+            if found.setdefault(base, info.filename) != info.filename:
+                raise AgentError(
+                    f"two members of the archive would both become {base}",
+                    kind="config",
+                    where=where,
+                    found=f"{found[base]} and {info.filename}",
+                    next="narrow `members` of this staging block to one of them",
+                )
+    return found
+
+
+def _refuse_harm(info: zipfile.ZipInfo, where: str) -> None:
+    name, kind = info.filename, stat.S_IFMT(info.external_attr >> 16)
+    if not safe_name(name) or not safe_name(name.rpartition("/")[2]):
+        what = "has a name that leaves the folder or cannot be a file's"
+    elif kind not in (0, stat.S_IFREG):  # 0: made by a tool that does not say
+        what = "is a symbolic link" if kind == stat.S_IFLNK else "is not a plain file"
+    elif info.flag_bits & 1:
+        what = "is encrypted"
+    else:
+        return
+    what = f"{name!r} {what}"
+    raise AgentError("a member of the archive cannot be staged", kind="integrity", where=where, found=what)

@@ -1,0 +1,184 @@
+"""Is what was staged still there, and still the same? Answered from the ledger beside it, never from the source.
+
+Quick, on every serve: each file's stamp (with ctime) as it was when its content was last proven, and a few chunks read
+afresh: head, tail and 4 random ones per file, at most 16 (64 MiB) per folder. A stamp that moved costs one re-hash of
+that file. Stamps find whatever went through the file system; the samples are for what did not (a bad disk, a
+restored image), and being random each time they look elsewhere on every serve. Folders below 1 MiB are sampled only
+in proportion to their size (1 in 64 at least), so that a thousand small ones cost no thousand disk seeks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from typing import Any
+
+from sparkbuild.agent import content, digest, ledger, stamps
+from sparkbuild.agent.content import Found, Moved
+from sparkbuild.agent.digest import CHUNK
+from sparkbuild.agent.files import inside
+from sparkbuild.agent.ledger import Ledger, Record
+from sparkbuild.agent.protocol import Reporter
+
+_RANDOM = 4  # chunks per file, besides head and tail
+_SAMPLES = 16  # chunks per folder
+_SMALL = 1 << 20  # bytes of a folder that is always sampled
+_RARELY = 64
+
+
+def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]:
+    """Query {"store", "dst", "key", "full"}; see `_fact` for the answer. {"present": false} when there is no ledger,
+    with "problem" when there is one that cannot be read. Content is only looked at when the ledger has that key
+    (an empty or missing key is any)."""
+    dst = inside(query.get("store", ""), query["dst"])
+    try:
+        record = ledger.read(dst)
+    except ledger.Unreadable as error:
+        return {"present": False, "problem": f"the ledger in {dst} is unreadable: {error}"}
+    if record is None:
+        return {"present": False}
+    if query.get("key") not in (None, "", record.key):
+        return _fact(record, [], _Checked())
+    return _Look(dst, record, bool(query.get("full")), moved or (lambda _size: None)).result()
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "dst", "key", "full": true}; the fact as result. `full` reads every chunk of every file."""
+    guard, done = threading.Lock(), 0
+    wanted = dict(request, full=request.get("full", True))
+
+    def moved(size: int) -> None:
+        nonlocal done
+        with guard:
+            done += size
+            reporter.progress("verify", done, None)
+
+    return observe(wanted, moved)
+
+
+class _Checked:
+    """How the answer was come by: bytes and chunks read, files that were read whole."""
+
+    def __init__(self) -> None:
+        self.bytes = self.chunks = 0
+        self.whole: list[str] = []
+
+
+def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked) -> dict[str, Any]:
+    """{"present", "key", "parts", "bytes": size of all files, "problems": [{"file", "text", "bytes": to be written
+    again}], "checked": {"bytes", "chunks", "whole": [names]}}."""
+    return {
+        "present": True,
+        "key": made.key,
+        "parts": made.parts,
+        "bytes": made.total,
+        "problems": problems,
+        "checked": {"bytes": checked.bytes, "chunks": checked.chunks, "whole": checked.whole},
+    }
+
+
+class _Look:
+    """One look at one folder."""
+
+    def __init__(self, dst: str, made: Ledger, full: bool, moved: Moved) -> None:
+        self.dst, self.made, self.full, self.moved = dst, made, full, moved
+        self.guard = threading.Lock()
+        self.checked = _Checked()
+        self.problems: list[dict[str, Any]] = []
+        self.known = stamps.read(dst, made)
+        self.proven: dict[str, stamps.Stamp] = {}
+
+    def result(self) -> dict[str, Any]:
+        trusted = [record for record in self.made.files if self._file(record)]
+        for record in self._sample(trusted):
+            del self.proven[record.name]  # its stamp lies, so that staging reads all of it as well
+            self._read_whole(record, remember=False)
+        if self.proven != self.known:
+            stamps.write(self.dst, self.made, self.proven)
+        return _fact(self.made, self.problems, self.checked)
+
+    def _file(self, record: Record) -> bool:
+        """Look at one file; True when its stamp says that nobody touched it."""
+        path = f"{self.dst}/{record.name}"
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            self._problem(record, f"{record.name} is missing", record.size)
+            return False
+        if not stat.S_ISREG(found.st_mode):
+            text = f"{record.name} is {content.kind(found)}, wanted a regular file"
+            self._problem(record, text, record.size)
+            return False
+        if found.st_nlink > 1:
+            text = f"{record.name} has {found.st_nlink} names (hard links): a write to another one would change it"
+            self._problem(record, text, record.size)
+            return False
+        stamp = stamps.of(found)
+        if self.full or self.known.get(record.name) != stamp or found.st_size != record.size:
+            stamps.let_settle(found)
+            self._read_whole(record)
+            return False
+        self.proven[record.name] = stamp
+        return True
+
+    def _read_whole(self, record: Record, *, remember: bool = True) -> None:
+        found = content.check(f"{self.dst}/{record.name}", record, self._moved)
+        self.checked.whole.append(record.name)
+        if found.text:
+            self._problem(record, found.text, _bytes_of(record, found))
+        elif found.stat is not None and remember:
+            self.proven[record.name] = stamps.of(found.stat)
+        elif not remember:  # right when read again: a cable or memory fault, not to be passed over in silence
+            self._problem(record, f"{record.name} was read wrong once and right once: check the disk of this node", 0)
+
+    def _sample(self, files: list[Record]) -> list[Record]:
+        """Read a few chunks of files whose stamps are right; returns the files that had a wrong one."""
+        picks = _picks(files)
+        buffer = bytearray(min(CHUNK, max((record.size for record, _ in picks), default=0)))
+        wrong: dict[str, Record] = {}
+        for record, index in picks:
+            try:
+                with content.opened(f"{self.dst}/{record.name}") as pages:
+                    right = content.chunk_is_right(pages, record, index, buffer)
+            except OSError:
+                right = False
+            self._moved(min(CHUNK, record.size - index * CHUNK))
+            if not right:
+                wrong[record.name] = record
+        return list(wrong.values())
+
+    def _moved(self, size: int) -> None:
+        with self.guard:  # two readers call this
+            self.checked.bytes += size
+            self.checked.chunks += 1
+        self.moved(size)
+
+    def _problem(self, record: Record, text: str, size: int) -> None:
+        self.problems.append({"file": record.name, "text": text, "bytes": size})
+
+
+def _bytes_of(record: Record, found: Found) -> int:
+    return sum(min(CHUNK, record.size - index * CHUNK) for index in found.bad)
+
+
+def _picks(files: list[Record]) -> list[tuple[Record, int]]:
+    """Chunks to read afresh: head, tail and random ones of each file, cut down at random to what a folder may cost."""
+    files = [record for record in files if record.size]
+    total = sum(record.size for record in files)
+    if not files or (total < _SMALL and _random(_SMALL) >= max(total, _SMALL // _RARELY)):
+        return []
+    if digest.function(files[0].digest) is None:
+        return []  # cannot be computed here: stamps alone, and sha256 when one moves
+    picks = []
+    for record in files:
+        last = digest.count(record.size) - 1
+        picks += [(record, index) for index in {0, last} | {_random(last + 1) for _ in range(_RANDOM)}]
+    while len(picks) > _SAMPLES:
+        picks[_random(len(picks))] = picks[-1]
+        picks.pop()
+    return picks
+
+
+def _random(below: int) -> int:
+    return int.from_bytes(os.urandom(8), "big") % below  # the module `random` takes longer to import than the look
