@@ -21,6 +21,7 @@ VERBS = {
     "note": "note",
     "watch": "watch",
     "stop": "stop",
+    "tail": "tail",
 }
 
 

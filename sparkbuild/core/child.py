@@ -143,6 +143,7 @@ def _run_piped(
         return reap(process)
     finally:
         reader.join(timeout=2)  # a grandchild that kept the pipe was ended with the group
+        stream.close()
 
 
 def last_lines(path: Path, count: int = 15, start: int = 0) -> list[str]:

@@ -27,9 +27,17 @@ class Agent(Protocol):
     """A node's agent: one request, events while it works, one result."""
 
     def call(
-        self, verb: str, request: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None
+        self,
+        verb: str,
+        request: Mapping[str, Any],
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        *,
+        final: bool = False,
     ) -> dict[str, Any]:
-        """Run a verb of the agent on the node; raises the error the agent reports, as this package's error."""
+        """Run a verb of the agent on the node; raises the error the agent reports, as this package's error.
+
+        `final`: part of cleaning up, carried out though the run was told to stop.
+        """
 
 
 class Run:

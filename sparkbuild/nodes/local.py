@@ -33,7 +33,12 @@ class LocalAgent:
             self._warm = self._start("facts")
 
     def call(
-        self, verb: str, request: Mapping[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None
+        self,
+        verb: str,
+        request: Mapping[str, Any],
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        *,
+        final: bool = False,
     ) -> dict[str, Any]:
         """Run a verb; see core.run.Agent."""
         warm, self._warm = (self._warm, None) if verb == "facts" else (None, self._warm)
@@ -50,7 +55,8 @@ class LocalAgent:
         try:
             for line in stdout:
                 reply.feed(line, on_event)
-            cancel.check()
+            if not final:
+                cancel.check()
             if reply.result is None:
                 reply.broken(stderr.read().decode(errors="replace"), process.wait())
         finally:

@@ -1,0 +1,37 @@
+"""The end of a lane's log, and what is added to it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from sparkbuild.agent import lanes
+from sparkbuild.agent.protocol import AgentError, Reporter
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "recipe", "lines", "follow"}; the lines as log events. Following ends with the lane."""
+    found = lanes.record(request["store"], request["recipe"])
+    if found is None:
+        raise AgentError(
+            f"lane {request['recipe']} was never started here, so it has no log",
+            kind="engine",
+            next=f"doit serve:{request['recipe']}",
+        )
+    path = os.path.join(request["store"], found["log"])
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - (1 << 20)))
+        for line in file.read().decode(errors="replace").splitlines()[-request["lines"] :]:
+            reporter.log(line)
+        rest = b""
+        while request["follow"]:
+            is_alive = lanes.alive(found)  # asked before reading: what it wrote last is read once more
+            *lines, rest = (rest + file.read()).split(b"\n")
+            for line in lines:
+                reporter.log(line.decode(errors="replace"))
+            if not is_alive:
+                break
+            time.sleep(0.1)
+    return {"log": found["log"], "alive": lanes.alive(found)}

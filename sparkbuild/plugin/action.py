@@ -1,0 +1,178 @@
+"""Actions: making a goal, and running a program, both with a log of their own and no use of sys.stdout.
+
+doit's own PythonAction swaps sys.stdout for the whole process, which breaks under threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from doit.action import BaseAction
+from doit.exceptions import TaskError, TaskFailed
+
+from sparkbuild.core import child
+from sparkbuild.core.errors import ChildError, NotMadeError, SealError, SparkbuildError
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.plan import OK, UNKNOWN, Verdict
+from sparkbuild.core.state import Made
+from sparkbuild.plugin.session import Session, session
+
+
+class _Action(BaseAction):  # type: ignore[misc]
+    """What doit wants of an action."""
+
+    def __init__(self) -> None:
+        self.task: Any = None
+        self.out = ""
+        self.err = ""
+        self.result: Any = None
+        self.values: dict[str, Any] = {}
+
+    def execute(self, out: Any = None, err: Any = None) -> Any:
+        """Do it; a failure is returned, a stop (Interrupted) is raised."""
+        del out, err
+        here = session()
+        log = here.runlog.task_log(self.task.name)
+        start = time.time()
+        try:
+            self.work(here, log)
+        except SparkbuildError as error:
+            self._failed(here, log, start, str(error))
+            return TaskFailed(str(error))
+        except Exception as error:  # noqa: BLE001 - a bug of ours: the user gets one line, the log gets the rest
+            text = traceback.format_exc()
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("a", encoding="utf-8") as file:
+                file.write(text)
+            message = f"{type(error).__name__}: {error}\n  where:  {here.relative(log)} has the traceback"
+            self._failed(here, log, start, message)
+            return TaskError(message)
+        return None
+
+    def work(self, here: Session, log: Path) -> None:
+        """The action itself; raises SparkbuildError to fail."""
+        raise NotImplementedError
+
+    def _failed(self, here: Session, log: Path, start: float, message: str) -> None:
+        seconds = round(time.time() - start, 3)
+        here.runlog.write("failed", task=self.task.name, seconds=seconds, error=message, log=here.relative(log))
+
+
+class GoalAction(_Action):
+    """Make a goal true: look again, apply what is missing, look again, and believe only that last look."""
+
+    def __init__(self, goal: Goal) -> None:
+        super().__init__()
+        self.goal = goal
+
+    def work(self, here: Session, log: Path) -> None:
+        """See the class."""
+        goal = self.goal
+        kind = here.kinds[goal.uri.scheme]
+        with here.pools.hold(goal.pools):
+            verdict = here.look_again(goal)  # under the lock: another run may have made it meanwhile
+            if verdict.state == UNKNOWN:
+                raise NotMadeError(f"{goal.task} cannot be made", found=_texts(verdict))
+            if verdict.state == OK and not here.force:
+                here.runlog.write("ok", task=goal.task, uri=goal.target, text="made by another run meanwhile")
+                return
+            self._check_inputs(here)
+            reasons = [reason.text for reason in verdict.reasons] or ["asked for (always execute)"]
+            here.runlog.write("start", task=goal.task, uri=goal.target, reasons=reasons, parts=goal.key.parts)
+            start = time.time()
+            size = kind.apply(goal, verdict, here.surroundings(goal, self.task.options or {}))
+            self._check_inputs(here)
+            after = here.look_again(goal)
+            if after.state != OK:
+                raise NotMadeError(
+                    f"{goal.task} ended without an error, but {goal.uri} is not as it should be",
+                    found=_texts(after),
+                    where=here.relative(log),
+                )
+            seconds = time.time() - start
+            here.made[goal.target] = (seconds, size)
+            made = Made(goal.key.digest, goal.key.parts, time.time(), seconds, size, here.runlog.name)
+            here.state.record(str(goal.uri), made)
+            here.runlog.write(
+                "made", task=goal.task, uri=goal.target, seconds=round(seconds, 3), bytes=size, log=here.relative(log)
+            )
+
+    def _check_inputs(self, here: Session) -> None:
+        """The key names the content of local files: what is used must be that content, before and after."""
+        for item in self.goal.inputs:
+            try:
+                found = hashlib.sha256((here.root / item.path).read_bytes()).hexdigest()
+            except OSError as error:
+                found = error.strerror or str(error)
+            if found != item.sha256:
+                raise SealError(
+                    f"{item.path} changed while {self.goal.task} was at work; nothing was recorded",
+                    found=found[:12],
+                    wanted=item.sha256[:12],
+                    next="run again: the new content is used then",
+                )
+
+
+class Proc(_Action):
+    """Run a program: its own process group, its output in the task's log and, with `show`, on the terminal as well.
+
+    `argv[0]` "python" means this Python. Ends with the run: SIGTERM to the group, then SIGKILL.
+    """
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, show: bool = False) -> None:
+        super().__init__()
+        self.argv = [sys.executable if argv[0] == "python" else argv[0], *argv[1:]]
+        self.env = dict(env or {})
+        self.show = show
+
+    def __str__(self) -> str:
+        return " ".join(self.argv)
+
+    def work(self, here: Session, log: Path) -> None:
+        """See the class."""
+        start = time.time()
+        env = {**os.environ, **self.env}
+        extra = list((self.task.options or {}).get("args") or [])
+        here.runlog.write("start", task=self.task.name, argv=self.argv + extra)
+        if self.show and sys.stdout is sys.__stdout__:
+            # straight to the terminal: a progress display of the program's own needs it to be one. A reporter that
+            # took sys.stdout away (doit's json) wants it for itself.
+            code = child.reap(child.spawn([*self.argv, *extra], env=env, stdout=None, stderr=None))
+            if code:
+                raise ChildError(f"{Path(self.argv[0]).name} ended with code {code}")
+        else:
+            child.run([*self.argv, *extra], log=log, env=env)
+        here.runlog.write("made", task=self.task.name, seconds=round(time.time() - start, 3), log=here.relative(log))
+
+
+class StopAction(_Action):
+    """Stop a lane, whatever state the recipe's files are in."""
+
+    def __init__(self, recipe: str, node: str, grace: float) -> None:
+        super().__init__()
+        self.recipe = recipe
+        self.node = node
+        self.grace = grace
+
+    def work(self, here: Session, log: Path) -> None:
+        """See the class."""
+        done = here.nodes.agent(self.node).call("stop", {"recipe": self.recipe, "grace": self.grace})
+        if not done["stopped"]:
+            text = f"lane {self.recipe} does not run on {self.node}"
+        elif done["killed"]:
+            text = f"stopped process {done['pid']} on {self.node}; it had to be killed after {self.grace:.0f} s"
+        else:
+            text = f"stopped process {done['pid']} on {self.node}"
+        self.result = text
+        here.runlog.write("stopped", task=self.task.name, text=text, log=here.relative(log))
+
+
+def _texts(verdict: Verdict) -> str:
+    return "\n".join(reason.text for reason in verdict.reasons)

@@ -1,0 +1,45 @@
+"""`doit logs RECIPE [-f]`: a lane's own log, kept after its death."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from doit.exceptions import InvalidCommand
+
+from sparkbuild.plugin.command import FactCommand
+
+_FOLLOW = {
+    "name": "follow",
+    "short": "f",
+    "long": "follow",
+    "type": bool,
+    "default": False,
+    "help": "go on as the log grows, until the lane ends",
+}
+_LINES = {"name": "lines", "short": "n", "long": "lines", "type": int, "default": 200, "help": "how many of the last lines"}
+
+
+class Logs(FactCommand):
+    """The command `logs`."""
+
+    name = "logs"
+    doc_purpose = "show the log of a lane"
+    doc_usage = "RECIPE"
+    doc_description = None
+    cmd_options = (_FOLLOW, _LINES)
+
+    def _execute(self, follow: bool, lines: int, pos_args: Any = None) -> int:  # noqa: FBT001
+        names = [name.removeprefix("serve:") for name in pos_args or []]
+        if len(names) != 1:
+            raise InvalidCommand("name one recipe: doit logs <recipe> [-f]")
+        self.checked([f"serve:{names[0]}"])
+        goal = self.session.goals.lanes[names[0]]
+
+        def show(event: dict[str, Any]) -> None:
+            if event.get("event") == "log":
+                self.outstream.write(f"{event['text']}\n")
+                self.outstream.flush()
+
+        request = {"recipe": names[0], "lines": lines, "follow": follow}
+        self.session.nodes.agent(goal.nodes[0]).call("tail", request, show)
+        return 0

@@ -1,0 +1,98 @@
+"""`doit plan [TASK...]`: what would run, where, why, and how many bytes would move. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.plan import MAYBE, OK, RUN, UNKNOWN, Plan, Step
+from sparkbuild.plugin import units
+from sparkbuild.plugin.command import FactCommand
+
+_JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print the plan as JSON"}
+_VERBOSE = {
+    "name": "verbose",
+    "short": "v",
+    "long": "verbose",
+    "type": bool,
+    "default": False,
+    "help": "show also what is up to date, and the exact command and environment of each lane",
+}
+
+
+class PlanCommand(FactCommand):
+    """The command `plan`."""
+
+    name = "plan"
+    doc_purpose = "show what would run, where, why, and how many bytes would move"
+    doc_usage = "[TASK ...]"
+    doc_description = (
+        "States: run = stale; ok = up to date; maybe = right by itself, but waits for something stale;"
+        " unknown = its node does not answer. Exit code 0 whatever the states are, 2 when a part of the workspace"
+        " cannot be read."
+    )
+    cmd_options = (_JSON, _VERBOSE)
+
+    def _execute(self, as_json: bool, verbose: bool, pos_args: Any = None) -> int:  # noqa: FBT001
+        session = self.session
+        for node in session.workspace.config.nodes:
+            session.nodes.agent(node).warm()
+        made = session.plan(self.chosen(pos_args or []))
+        if as_json:
+            steps = [step.as_dict(f"doit {step.goal.task}") for step in made]
+            self.outstream.write(json.dumps({"goals": steps}, ensure_ascii=False, indent=1) + "\n")
+        else:
+            self._print(made, verbose=verbose, named=pos_args or [])
+        problems = session.goals.problems if not pos_args else {}
+        for error in problems.values():
+            sys.stderr.write(f"ERROR: {error}\n")
+        return 2 if problems else 0
+
+    def _print(self, made: Plan, *, verbose: bool, named: list[str]) -> None:
+        shown = [step for step in made if verbose or step.state != OK]
+        width = max((len(step.goal.task) for step in shown), default=4)
+        place = max((len(step.goal.node) for step in shown), default=4)
+        for step in shown:
+            head = f"{step.state:<8}{step.goal.node:<{place + 2}}{step.goal.task:<{width + 2}}"
+            amount = "" if step.state == OK else units.size(step.bytes) if step.bytes != 0 else ""
+            reasons = [reason.text for reason in step.reasons] or ["up to date"]
+            self.outstream.write(f"{head}{amount:>9}  {reasons[0]}\n")
+            for text in reasons[1:]:
+                self.outstream.write(f"{'':<{len(head) + 11}}{text}\n")
+            if verbose and step.goal.uri.scheme == "lane":
+                self._print_launch(step)
+        self._print_sum(made, named)
+
+    def _print_launch(self, step: Step) -> None:
+        kind: Any = self.session.kinds["lane"]
+        try:
+            launch = kind.launch_of(step.goal)
+        except SparkbuildError as error:
+            self.outstream.write(f"        {error}\n")
+            return
+        self.outstream.write(f"        argv {json.dumps(list(launch.argv), ensure_ascii=False)}\n")
+        for name, value in launch.shown_env().items():
+            self.outstream.write(f"        env  {name}={value}\n")
+
+    def _print_sum(self, made: Plan, named: list[str]) -> None:
+        counts = {state: sum(step.state == state for step in made) for state in (RUN, MAYBE, UNKNOWN, OK)}
+        text = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "nothing selected"
+        stale = made.stale
+        if not stale:
+            self.outstream.write(f"nothing to do: {text}\n")
+            return
+        known = sum(step.bytes or 0 for step in stale)
+        unknown = any(step.bytes is None for step in stale)
+        if known or unknown:
+            text += f"; {'at least ' if unknown and known else ''}{units.size(known) if known else 'unknown bytes'} to move"
+        last = [self.session.last(step.goal) for step in stale]
+        if all(last):
+            text += f"; last time this took {units.duration(sum(made.seconds for made in last if made))}"
+        self.outstream.write(f"{text}\n")
+        if named:
+            self.outstream.write(f"make it so:  doit {' '.join(named)}\n")
+
+
+

@@ -1,0 +1,84 @@
+"""`doit TASK...`: doit's run with threads, task locks, orderly signals and the plan as the judge."""
+
+from __future__ import annotations
+
+import codecs
+from typing import Any
+
+from doit.action import PythonAction
+from doit.cmd_run import Run as DoitRun
+from doit.control import TaskControl
+from doit.exceptions import InvalidCommand
+from doit.task import Stream
+
+from sparkbuild.plugin.command import FactCommand
+from sparkbuild.plugin.dependencies import goal_of
+from sparkbuild.plugin.runner import runner
+from sparkbuild.plugin.session import current
+
+
+class Run(FactCommand, DoitRun):  # type: ignore[misc]
+    """Replaces doit's `run`; where the dodo.py is no workspace, doit's own code runs unchanged."""
+
+    name = "run"
+    execute_tasks = True
+
+    def _execute(  # noqa: PLR0913 - doit passes options by these names
+        self,
+        outfile: Any,
+        verbosity: Any = None,
+        always: bool = False,  # noqa: FBT001, FBT002
+        continue_: bool = False,  # noqa: FBT001, FBT002
+        reporter: Any = "console",
+        num_process: int = 0,
+        par_type: str = "thread",
+        single: bool = False,  # noqa: FBT001, FBT002
+        auto_delayed_regex: bool = False,  # noqa: FBT001, FBT002
+        force_verbosity: bool = False,  # noqa: FBT001, FBT002
+        failure_verbosity: int = 0,
+        pdb: bool = False,  # noqa: FBT001, FBT002
+    ) -> int:
+        session = current()
+        if session is None:
+            return int(
+                super()._execute(
+                    outfile, verbosity, always, continue_, reporter, num_process, par_type,
+                    single, auto_delayed_regex, force_verbosity, failure_verbosity, pdb,
+                )
+            )  # fmt: skip
+        if par_type != "thread":
+            raise InvalidCommand("tasks of a workspace run in threads: -P process is not offered")
+        self._check_selection()
+        PythonAction.pm_pdb = pdb
+        self.control = TaskControl(self.task_list, auto_delayed_regex=auto_delayed_regex)
+        self.control.process(self.sel_tasks)
+        if single:
+            for name in self.control.selected_tasks:
+                self.control.tasks[name].task_dep = []
+        reporter_class = self.reporters[reporter] if isinstance(reporter, str) else reporter
+        stream = codecs.open(outfile, "w", encoding="utf-8") if isinstance(outfile, str) else outfile
+        try:
+            told = reporter_class(stream, {"failure_verbosity": failure_verbosity})
+            session.plan(self.chosen(self.sel_tasks or []) if self.sel_tasks else ())
+            args = [self.dep_manager, told, continue_, always, Stream(verbosity, force_verbosity)]
+            return int(runner(session, args, num_process).run_all(self.control.task_dispatcher()))
+        finally:
+            if isinstance(outfile, str):
+                stream.close()
+
+    def _check_selection(self) -> None:
+        if not self.sel_tasks:
+            raise InvalidCommand("name what to make, for example one of these:\n" + "\n".join(self._examples()))
+        self.checked((name for name in self.sel_tasks), commands=True)
+        for name in self.sel_tasks:
+            if name == "stop" or (name.startswith("stop:") and "*" in name):
+                raise InvalidCommand("stopping every lane at once is not offered: name the lane, doit stop:<recipe>")
+
+    def _examples(self) -> list[str]:
+        lines = [f"  doit {task.name:<24} {task.doc}" for task in self.task_list if _is_lane(task)]
+        return [*lines[:8], "  doit list                     what else can be made"]
+
+
+def _is_lane(task: Any) -> bool:
+    goal = goal_of(task)
+    return goal is not None and goal.uri.scheme == "lane"

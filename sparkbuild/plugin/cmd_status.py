@@ -1,0 +1,90 @@
+"""`doit status`: what serves where, since when, and from which lock."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.plugin import units
+from sparkbuild.plugin.command import FactCommand
+
+_JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
+
+
+class Status(FactCommand):
+    """The command `status`."""
+
+    name = "status"
+    doc_purpose = "show what serves where, since when, from which lock"
+    doc_usage = "[RECIPE ...]"
+    doc_description = None
+    cmd_options = (_JSON,)
+
+    def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
+        session = self.session
+        names = [name.removeprefix("serve:") for name in pos_args or []]
+        self.checked(f"serve:{name}" for name in names)
+        lanes = [goal for recipe, goal in session.goals.lanes.items() if not names or recipe in names]
+        session.observer.look(lanes)
+        rows = [self._row(goal) for goal in lanes]
+        if as_json:
+            self.outstream.write(json.dumps({"lanes": rows}, ensure_ascii=False, indent=1) + "\n")
+        else:
+            self._print(rows)
+        return 2 if not names and self.tell_problems() else 0
+
+    def _row(self, goal: Goal) -> dict[str, Any]:
+        fact = self.session.observer.fact(goal)
+        record = fact.get("record") or {}
+        ready = record.get("ready") or {}
+        alive = bool(fact.get("alive"))
+        return {
+            "recipe": goal.spec.recipe,
+            "cluster": goal.node,
+            "node": goal.nodes[0],
+            "state": _state(fact),
+            "since": record.get("served_at") or record.get("launched_at") if alive else record.get("stopped_at"),
+            "model_id": record.get("model_id") if alive else goal.spec.model_id,
+            "url": f"http://{record['host']}:{record['port']}/v1" if alive else None,
+            "pid": record.get("pid") if alive else None,
+            "lock": record.get("lock") if alive else None,
+            "key": (record.get("key") or "")[:12] if alive else None,
+            "current": self.session.judge(goal).state == "ok",
+            "ready_seconds": ready.get("seconds"),
+            "ttft_seconds": ready.get("ttft"),
+            "gates": {gate["id"]: bool(gate["passed"]) for gate in record.get("gates") or ()} if alive else {},
+            "protected": bool(record.get("protect")),
+        }
+
+    def _print(self, rows: list[dict[str, Any]]) -> None:
+        if not rows:
+            self.outstream.write("no recipe is here to be served\n")
+        width = max((len(row["recipe"]) for row in rows), default=0)
+        for row in sorted(rows, key=lambda row: (row["state"] == "not running", row["recipe"])):
+            since = f" since {units.when(row['since'])}" if row["since"] else ""
+            line = f"{row['recipe']:<{width + 2}}{row['cluster']:<10}{row['state']}{since}"
+            self.outstream.write(line + "\n")
+            if row["url"]:
+                age = units.duration(time.time() - row["since"]) if row["since"] else "?"
+                lock = (row["lock"] or "?").split("@")
+                self.outstream.write(f"    {row['model_id']} at {row['url']}, process {row['pid']}, up {age}\n")
+                self.outstream.write(f"    from lock {lock[0]} ({lock[-1][:12]}), key {row['key']}")
+                self.outstream.write("" if row["current"] else f"; the recipe has changed: doit why serve:{row['recipe']}")
+                self.outstream.write("; protected\n" if row["protected"] else "\n")
+
+
+def _state(fact: dict[str, Any]) -> str:
+    if "unreachable" in fact:
+        return "unknown (node does not answer)"
+    record = fact.get("record")
+    if record is None:
+        return "not running"
+    if not fact["alive"]:
+        return "stopped" if record.get("stopped_at") else "dead (was not stopped)"
+    if not record.get("ready"):
+        return "starting"
+    if not fact["answers"]:
+        return f"not answering ({fact.get('problem') or 'does not listen'})"
+    return "serving" if record.get("served_at") else "serving, gates not passed"

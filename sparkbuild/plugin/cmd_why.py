@@ -1,0 +1,48 @@
+"""`doit why TASK`: why one task would run, or why it would not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from doit.exceptions import InvalidCommand
+
+from sparkbuild.core.plan import OK, Step
+from sparkbuild.plugin import units
+from sparkbuild.plugin.command import FactCommand
+
+
+class Why(FactCommand):
+    """The command `why`."""
+
+    name = "why"
+    doc_purpose = "say why a task would run, or why not"
+    doc_usage = "TASK [TASK ...]"
+    doc_description = "Names each cause as old value -> new value, for the task and for all it stands on."
+    cmd_options = ()
+
+    def _execute(self, pos_args: Any = None) -> int:
+        if not pos_args:
+            raise InvalidCommand("name a task: doit why serve:<recipe>")
+        chosen = self.chosen(pos_args)
+        if not chosen:
+            raise InvalidCommand(f"{', '.join(pos_args)}: not a goal; it runs whenever it is asked for")
+        targets = {goal.target for goal in chosen}
+        steps = list(self.session.plan(chosen))
+        for step in sorted(steps, key=lambda step: step.goal.target not in targets):
+            self._print(step)
+        return 0
+
+    def _print(self, step: Step) -> None:
+        goal = step.goal
+        self.outstream.write(f"{step.state:<7}{goal.task}   {goal.target}\n")
+        texts = [reason.text for reason in step.reasons]
+        last = self.session.last(goal)
+        if not texts and step.state == OK:
+            texts = ["its facts are as they should be"]
+        if last is not None:
+            cost = units.duration(last.seconds) + (f", {units.size(last.bytes)}" if last.bytes else "")
+            texts.append(f"last made {units.when(last.at)} in {cost}, by run {last.run}")
+        for text in texts:
+            self.outstream.write(f"       {text}\n")
+        if step.state != OK:
+            self.outstream.write(f"       make it so: doit {goal.task}\n")

@@ -1,0 +1,75 @@
+"""When a task is up to date: a goal by the plan, any other task by doit's own rule."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from doit.dependency import Dependency, DependencyStatus
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.plan import MAYBE, OK, RUN, UNKNOWN
+from sparkbuild.core.uri import is_uri
+from sparkbuild.plugin.checker import CHANGED, stamp_of
+from sparkbuild.plugin.session import Session, current
+
+
+class Dependencies(Dependency):  # type: ignore[misc]
+    """doit's dependency manager, with the plan of this run as the judge of goals."""
+
+    def get_status(self, task: Any, tasks_dict: Any, get_log: bool = False) -> Any:  # noqa: FBT001, FBT002 - doit's signature
+        """See doit: up-to-date, run or error."""
+        goal = goal_of(task)
+        session = current()
+        if goal is None or session is None:
+            return super().get_status(task, tasks_dict, get_log)
+        task.dep_changed = []
+        result = DependencyStatus(get_log)
+        step = session.step(goal)
+        state, reasons = step.state, step.reasons
+        if state == MAYBE:
+            state, reasons = self._settle(goal, session)
+        if state == RUN:
+            result.add_reason("facts", "; ".join(reason.text for reason in reasons))
+        elif state == UNKNOWN:
+            result.error_reason = "; ".join(reason.text for reason in reasons)
+            result.add_reason("facts", result.error_reason, "error")
+        return result
+
+    def _settle(self, goal: Goal, session: Session) -> tuple[str, Any]:
+        """What it waited for is made (or was never going to be): look again at the goal itself."""
+        if any(need.target in session.made for need in goal.needs):
+            verdict = session.look_again(goal)
+            return verdict.state, verdict.reasons
+        return OK, ()
+
+    def seal(self, task: Any) -> dict[str, Any]:
+        """The stamps of a task's files before it runs, for `save_success`."""
+        sealed = {}
+        for dep in task.file_dep:
+            if not is_uri(dep):
+                try:
+                    sealed[dep] = stamp_of(os.stat(dep))
+                except OSError:
+                    sealed[dep] = None
+        return sealed
+
+    def save_success(self, task: Any, result_hash: Any = None) -> None:
+        """Store what the task was made from; a file that changed meanwhile is stored as something it cannot equal."""
+        sealed = task.meta.get("sealed") if isinstance(task.meta, dict) else None
+        if goal_of(task) is not None:
+            self._set(task.name, "_values_:", task.values)
+            self._set(task.name, "deps:", sorted(task.file_dep))
+            return
+        super().save_success(task, result_hash)
+        changed = [dep for dep, stamp in (sealed or {}).items() if stamp != stamp_of(os.stat(dep))]
+        for dep in changed:
+            self._set(task.name, dep, [[CHANGED], CHANGED])
+        if changed:
+            self._set(task.name, "deps:", sorted(task.file_dep))
+
+
+def goal_of(task: Any) -> Goal | None:
+    """The goal a doit task was made for."""
+    meta = task.meta
+    return meta.get("goal") if isinstance(meta, dict) else None

@@ -1,0 +1,48 @@
+"""Which kind handles which scheme, and how the domains, which do not know each other, are put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.run import Kind, Progress, Run
+from sparkbuild.images.venv import VenvKind, folder_in_store
+from sparkbuild.nodes.artifacts import ArtifactKind
+from sparkbuild.serving.kind import LaneKind
+from sparkbuild.staging.files import FilesKind
+
+if TYPE_CHECKING:
+    from sparkbuild.plugin.session import Session
+
+
+def kinds(session: Session) -> Mapping[str, Kind]:
+    """The kinds of one session, by scheme."""
+    from sparkbuild.bench.kind import BenchKind  # noqa: PLC0415
+
+    root = str(session.root)
+    return {
+        "artifact": ArtifactKind(root),
+        "image": VenvKind(root),
+        "staged": FilesKind(),
+        "lane": LaneKind(root, session.nodes.store, check_gates),
+        "report": BenchKind(session.root, lambda goal, run: bench_target(session, goal, run)),
+    }
+
+
+def check_gates(gates: Sequence[Any], base_url: str, model_id: str, run: Run) -> list[dict[str, Any]]:
+    """Serving's checker: run the recipe's gates; records for the lane, GateError when one fails."""
+    import msgspec  # noqa: PLC0415
+
+    from sparkbuild.gates.check import check  # noqa: PLC0415 - costs httpx, only when a lane is checked
+
+    def progress(done: int, total: int) -> None:
+        run.report(Progress("gates", done, total, "gates"))
+
+    return [msgspec.to_builtins(result) for result in check(gates, base_url, model_id, run.note, progress)]
+
+
+def bench_target(session: Session, goal: Goal, run: Run) -> Any:
+    """Where and with what a bench runs: the lane's address and the harness image, as they are on the node now."""
+    raise NotImplementedError

@@ -1,0 +1,130 @@
+"""What a run tells: for each task what was done, why, how long it took, and where its log is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from sparkbuild.plugin import units
+from sparkbuild.plugin.dependencies import goal_of
+from sparkbuild.plugin.progress import Display, display
+from sparkbuild.plugin.session import current
+
+
+class Reporter:
+    """doit reporter `sparkbuild`."""
+
+    desc = "what was done, why, how long, and where its log is"
+
+    def __init__(self, outstream: Any, options: Any) -> None:
+        del options
+        self.outstream = outstream
+        self.display: Display = display(outstream)
+        self._started: dict[str, float] = {}
+        self._counts = {"made": 0, "up to date": 0, "failed": 0}
+        self._errors: list[str] = []
+        self._begin = time.monotonic()
+
+    def initialize(self, tasks: Any, selected_tasks: Any) -> None:
+        """Before the first task."""
+        del tasks, selected_tasks
+        session = current()
+        if session is not None:
+            session.progress = self.display
+
+    def get_status(self, task: Any) -> None:
+        """A task is looked at."""
+
+    def execute_task(self, task: Any) -> None:
+        """A task's actions start."""
+        if not task.actions or task.name.startswith("_"):
+            return
+        self._started[task.name] = time.monotonic()
+        self.display.line(f"run   {task.name}{self._why(task)}")
+
+    def add_success(self, task: Any) -> None:
+        """A task's actions ended well, and that is stored."""
+        if not task.actions or task.name.startswith("_"):
+            return
+        self.display.end(task.name)
+        self._counts["made"] += 1
+        self.display.line(f"done  {task.name}  {self._cost(task)}")
+
+    def add_failure(self, task: Any, fail: Any) -> None:
+        """A task failed, or could not be tried."""
+        self.display.end(task.name)
+        self._counts["failed"] += 1
+        message = getattr(fail, "message", None) or fail.get_msg()
+        text = "\n      ".join(str(message).rstrip().splitlines())
+        self.display.line(f"FAIL  {task.name}\n      {text}{self._log(task, fail=True)}")
+
+    def skip_uptodate(self, task: Any) -> None:
+        """A task is up to date."""
+        if not task.actions or task.name.startswith("_"):
+            return
+        self._counts["up to date"] += 1
+        self.display.line(f"ok    {task.name}{self._why(task, ok=True)}")
+
+    def skip_ignore(self, task: Any) -> None:
+        """A task is ignored because the user said so."""
+        self.display.line(f"skip  {task.name}  (ignored: doit forget {task.name} ends that)")
+
+    def cleanup_error(self, exception: Any) -> None:
+        """doit's teardown failed; ours has none, a user's dodo.py may."""
+        self._errors.append(exception.get_msg())
+
+    def runtime_error(self, msg: str) -> None:
+        """doit itself cannot go on."""
+        self._errors.append(msg)
+
+    def teardown_task(self, task: Any) -> None:
+        """A teardown starts."""
+
+    def note(self, task: Any, text: str) -> None:
+        """A remark about a task at work."""
+        self.display.line(f"      {task.name + ': ' if task is not None else ''}{text}")
+
+    def complete_run(self) -> None:
+        """After the last task."""
+        self.display.close()
+        for error in self._errors:
+            sys.stderr.write(f"ERROR: {error}\n")
+        counts = [f"{count} {what}" for what, count in self._counts.items() if count]
+        if counts:
+            self.display.line(f"{', '.join(counts)}; {units.duration(time.monotonic() - self._begin)}")
+
+    def _why(self, task: Any, *, ok: bool = False) -> str:
+        goal, session = goal_of(task), current()
+        if goal is None or session is None:
+            return ""
+        step = session.step(goal)
+        texts = [reason.text for reason in step.reasons]
+        if not texts:
+            return ""
+        if ok:
+            return f"  ({texts[0]})" if step.state == "ok" else ""
+        return "".join(f"\n      because {text}" for text in texts)
+
+    def _cost(self, task: Any) -> str:
+        seconds = time.monotonic() - self._started.pop(task.name, time.monotonic())
+        goal, session = goal_of(task), current()
+        text = units.duration(seconds)
+        if goal is not None and session is not None:
+            made = session.made.get(goal.target)
+            if made is None:
+                text += ", nothing to do: another run had made it" if not session.force else ""
+            elif made[1]:
+                text += f", {units.size(made[1])}"
+        if isinstance(task.result, str):
+            text += f"  {task.result}"
+        return text + self._log(task)
+
+    def _log(self, task: Any, *, fail: bool = False) -> str:
+        session = current()
+        if session is None:
+            return ""
+        log = session.runlog.task_log(task.name)
+        if not log.exists():
+            return ""
+        return f"\n      log: {session.relative(log)}" if fail else f"  log: {session.relative(log)}"

@@ -1,0 +1,97 @@
+"""doit's runners, with a lock per task held until its success is stored, and an orderly stop."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from doit.runner import MThreadRunner, Runner
+
+from sparkbuild.core.interrupt import Interrupted, cancel
+from sparkbuild.core.locks import TaskLock
+from sparkbuild.plugin.dependencies import goal_of
+from sparkbuild.plugin.session import Session, current
+
+DRAIN = 30.0  # seconds that steps get to clean up after a signal
+
+
+class _Orderly:
+    """Mixed into a doit runner."""
+
+    dep_manager: Any
+    reporter: Any
+    always_execute: bool
+
+    def execute_task(self, task: Any) -> Any:
+        """Run a task's actions under its lock; a task that another run made meanwhile is not made again."""
+        session = current()
+        if session is None or not task.actions:
+            return super().execute_task(task)  # type: ignore[misc]
+        session.force = self.always_execute
+        lock = TaskLock(session.locks, task.name)
+        with cancel.working():
+            waited = lock.acquire(lambda who: self._note(task, f"waits: {who} is at it already"))
+            self._locks()[task.name] = lock
+            try:
+                if waited and not self.always_execute and goal_of(task) is None and self._made(task):
+                    self._note(task, "was made by another run meanwhile")
+                    return None
+                task.meta = {**(task.meta or {}), "sealed": self.dep_manager.seal(task)}
+                return super().execute_task(task)  # type: ignore[misc]
+            except BaseException:
+                self._release(task)
+                raise
+
+    def process_task_result(self, node: Any, base_fail: Any) -> None:
+        """Store the result, then let go of the lock."""
+        try:
+            super().process_task_result(node, base_fail)  # type: ignore[misc]
+        finally:
+            self._release(node.task)
+
+    def run_tasks(self, task_dispatcher: Any) -> None:
+        """Run; when told to stop, give the steps at work time to clean up before the process ends."""
+        self._tasks = task_dispatcher.tasks
+        try:
+            super().run_tasks(task_dispatcher)  # type: ignore[misc]
+        except Interrupted:
+            if not cancel.drain(DRAIN):
+                self._note(None, f"some steps did not stop within {DRAIN:.0f} s")
+            raise
+
+    def _made(self, task: Any) -> bool:
+        self.dep_manager.backend.reload(task.name)
+        made = self.dep_manager.get_status(task, self._tasks).status == "up-to-date"
+        if made:
+            task.values = self.dep_manager.get_values(task.name)
+        return bool(made)
+
+    def _locks(self) -> dict[str, TaskLock]:
+        return self.__dict__.setdefault("_held", {})
+
+    def _release(self, task: Any) -> None:
+        lock = self._locks().pop(task.name, None)
+        if lock is not None:
+            lock.release()
+
+    def _note(self, task: Any, text: str) -> None:
+        note = getattr(self.reporter, "note", None)
+        if note is not None:
+            note(task, text)
+
+
+class OrderlyRunner(_Orderly, Runner):  # type: ignore[misc]
+    """One task at a time, in the main thread."""
+
+
+class OrderlyThreadRunner(_Orderly, MThreadRunner):  # type: ignore[misc]
+    """Several tasks at once, in threads. Processes would need picklable tasks and outlive a SIGTERM."""
+
+
+_guard = threading.Lock()
+
+
+def runner(session: Session | None, args: list[Any], threads: int) -> Any:
+    """The runner for a run: serial for 0 threads."""
+    del session
+    return OrderlyThreadRunner(*args, threads) if threads else OrderlyRunner(*args)

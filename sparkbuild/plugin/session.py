@@ -1,0 +1,134 @@
+"""One run of doit in one workspace: the goals, what was seen of them, the plan, the state, the logs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.plan import Plan, Step, Verdict, plan
+from sparkbuild.core.pools import Pools
+from sparkbuild.core.run import Kind, Progress, Run
+from sparkbuild.core.runlog import RunLog
+from sparkbuild.core.state import Made, StateStore
+from sparkbuild.nodes.cluster import Nodes, Place
+from sparkbuild.nodes.observer import Observer
+from sparkbuild.plugin.goals import Goals, assemble
+from sparkbuild.plugin.kinds import kinds
+from sparkbuild.workspace.load import load
+
+STATE = ".sparkbuild"  # folder in the workspace
+STATE_FILE = f"{STATE}/state.db"
+_POOLS = {"build": 1, "fetch": 2, "nas": 4, "bench": 1}
+
+
+class Session:
+    """What the commands and actions of one run share. Making one reads the workspace and looks at no node."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.workspace = load(root)
+        config = self.workspace.config
+        places = {name: Place(node.connection, node.store) for name, node in config.nodes.items()}
+        self.nodes = Nodes(root, places)
+        self.goals: Goals = assemble(self.workspace)
+        self.kinds: Mapping[str, Kind] = kinds(self)
+        self.observer = Observer(self.kinds, self.nodes.agent)
+        self.state = StateStore(root / STATE_FILE)
+        self.runlog = RunLog(root / STATE / "runs")
+        self.locks = root / STATE / "locks"
+        self.pools = Pools({**_POOLS, **{f"node:{name}": 1 for name in config.nodes}, **config.pools})
+        self.force = False
+        self.progress: Any = None
+        self.made: dict[str, tuple[float, int]] = {}  # target -> seconds, bytes, of what this run made
+        self._last: dict[str, Made] | None = None
+        self._plan: dict[str, Step] = {}
+        self._guard = threading.RLock()
+
+    def last(self, goal: Goal) -> Made | None:
+        """How the goal was last made, as this workspace remembers it."""
+        with self._guard:
+            if self._last is None:
+                self._last = self.state.all_made()
+            return self._last.get(str(goal.uri))
+
+    def judge(self, goal: Goal) -> Verdict:
+        """What the facts say of one goal alone."""
+        return self.kinds[goal.uri.scheme].judge(goal, self.observer.fact(goal), self.last(goal))
+
+    def look_again(self, goal: Goal) -> Verdict:
+        """Judge a goal by new facts."""
+        self.observer.look([goal], again=True)
+        return self.judge(goal)
+
+    def plan(self, goals: Iterable[Goal]) -> Plan:
+        """The plan for the goals; all nodes are asked once, at the same time."""
+        from sparkbuild.core.plan import closure  # noqa: PLC0415 - keeps the name `plan` above readable
+
+        wanted = tuple(goals)
+        self.observer.look(closure(wanted))
+        made = plan(wanted, self.judge)
+        with self._guard:
+            self._plan |= {step.goal.target: step for step in made}
+        return made
+
+    def step(self, goal: Goal) -> Step:
+        """The goal's step in the plan of this run."""
+        with self._guard:
+            if goal.target not in self._plan:
+                self.plan([goal])
+            return self._plan[goal.target]
+
+    def surroundings(self, goal: Goal, options: Mapping[str, Any]) -> Run:
+        """What an action hands to a kind's `apply`."""
+        return Run(
+            root=self.root,
+            log=self.runlog.task_log(goal.task),
+            agent=self.nodes.agent,
+            report=lambda progress: self.report(goal.task, progress),
+            force=self.force,
+            options=options,
+        )
+
+    def report(self, task: str, progress: Progress) -> None:
+        """Show progress, where somebody shows it."""
+        if self.progress is not None:
+            self.progress.update(task, progress)
+
+    def relative(self, path: Path) -> str:
+        """A path as it is shown and stored: relative to the workspace."""
+        try:
+            return str(path.relative_to(self.root))
+        except ValueError:
+            return str(path)
+
+    def problem_for(self, task: str) -> SparkbuildError | None:
+        """The configuration error that keeps a task of this name from existing, if there is one."""
+        basename, _, rest = task.partition(":")
+        name = rest.split(":", 1)[0]
+        folder = "images" if basename == "image" else "recipes"
+        return self.goals.problems.get(f"{folder}/{name}")
+
+    def close(self) -> None:
+        """Fold the state file, end idle agents."""
+        self.state.close()
+        self.nodes.close()
+
+
+_sessions: dict[Path, Session] = {}
+
+
+def session(root: Path | None = None) -> Session:
+    """The session of a workspace (the current folder's: doit changes to the dodo file's folder before loading)."""
+    where = (root or Path.cwd()).resolve()
+    if where not in _sessions:
+        _sessions[where] = Session(where)
+    return _sessions[where]
+
+
+def current() -> Session | None:
+    """The session, if the loaded dodo file is a workspace's."""
+    return next(iter(_sessions.values()), None)

@@ -1,0 +1,117 @@
+"""Waiting for a lane: process alive, port listening, health, model id, one real streamed answer, in this order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from sparkbuild.core.errors import EngineDiedError, NotReadyError, SparkbuildError
+from sparkbuild.core.interrupt import cancel
+from sparkbuild.core.run import Progress, Run
+from sparkbuild.serving.answer import NoAnswer, check
+from sparkbuild.serving.lane import LaneSpec
+
+PAUSE = 0.1  # seconds between two looks
+
+
+class _EndWatchError(Exception):
+    """Leaves the agent's call; closing its stdin ends the agent."""
+
+
+class Watch:
+    """The node's own view of a starting lane, kept current by a thread while in the `with` block."""
+
+    def __init__(self, run: Run, node: str, recipe: str) -> None:
+        self.listening = False
+        self.ended: dict[str, Any] | None = None
+        self.failure: SparkbuildError | None = None
+        self.last_line = ""
+        self._run = run
+        self._node = node
+        self._recipe = recipe
+        self._leave = threading.Event()
+
+    def __enter__(self) -> Watch:
+        threading.Thread(target=self._follow, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave.set()  # noticed with the next event, at most a second later; nobody needs to wait for that
+
+    def _follow(self) -> None:
+        try:
+            agent = self._run.agent(self._node)
+            self.ended = agent.call("watch", {"recipe": self._recipe, "until": "dead"}, self._on_event)
+        except _EndWatchError:
+            pass
+        except SparkbuildError as error:
+            self.failure = error
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        if self._leave.is_set():
+            raise _EndWatchError
+        if event.get("event") == "state":
+            self.listening = bool(event["listening"])
+            for line in event["lines"]:
+                self._run.note(f"| {line}")
+                self.last_line = line.strip() or self.last_line
+
+
+def wait(spec: LaneSpec, node: str, record: dict[str, Any], run: Run) -> dict[str, Any]:
+    """Wait until the lane really answers; {"seconds": since its launch, "ttft": s, "text": what it said}.
+
+    Raises EngineDiedError at once when its process ends, NotReadyError when `ready_timeout` has passed or when it
+    answers as another model. The lane is left as it is.
+    """
+    import httpx  # noqa: PLC0415 - costs 70 ms, and listing tasks must not pay for it
+
+    start = time.monotonic()
+    state = "waiting for the process"
+    base = f"http://{record['host']}:{record['port']}"
+    timeout = httpx.Timeout(10.0, read=120.0)
+    with Watch(run, node, spec.recipe) as watch, httpx.Client(base_url=base, timeout=timeout, trust_env=False) as client:
+        while True:
+            _still_alive(watch, spec)
+            if watch.listening:
+                try:
+                    answer = check(client, spec.model_id)
+                except NoAnswer as error:
+                    _still_alive(watch, spec)
+                    if error.wrong:
+                        raise NotReadyError(
+                            f"lane {spec.recipe} answers, but not as it should",
+                            where=base,
+                            found=str(error),
+                            wanted=f"model id {spec.model_id}",
+                            next="set model_id in the recipe to what the engine serves, or give the engine that name",
+                        ) from error
+                    state = str(error)
+                else:
+                    return {"seconds": time.time() - record["launched_at"], "ttft": answer.ttft, "text": answer.text}
+            elif watch.last_line:
+                state = "process alive, port not open yet"
+            waited = time.monotonic() - start
+            if waited > spec.ready_timeout:
+                raise NotReadyError(
+                    f"lane {spec.recipe} was not ready after {spec.ready_timeout:.0f} s; it is left running",
+                    where=base,
+                    found=f"{state}; last line of its log: {watch.last_line[:200] or '(none)'}",
+                    wanted=f"a streamed answer within serve.ready_timeout = {spec.ready_timeout:.0f} s",
+                    next=f"doit serve:{spec.recipe} goes on waiting, doit logs {spec.recipe} -f shows it, "
+                    f"doit stop:{spec.recipe} ends it",
+                )
+            run.report(Progress(f"ready? {state[:60]}", int(waited), int(spec.ready_timeout), "s"))
+            cancel.wait(PAUSE)
+
+
+def _still_alive(watch: Watch, spec: LaneSpec) -> None:
+    if watch.failure is not None:
+        raise watch.failure
+    if watch.ended is not None:
+        lines = [line for line in watch.ended.get("last_lines") or () if line.strip()]
+        raise EngineDiedError(
+            f"lane {spec.recipe}: its process ended before it was ready",
+            found="\n".join(lines) or "an empty log",
+            next=f"doit logs {spec.recipe} shows the whole log",
+        )

@@ -1,0 +1,69 @@
+"""The plan by tables: verdicts in, states out; nothing is mocked, since nothing is touched."""
+
+import pytest
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.key import Key
+from sparkbuild.core.plan import Verdict, closure, plan
+from sparkbuild.core.reasons import Reason
+from sparkbuild.core.uri import Uri
+
+
+def goal(name: str, *needs: Goal, transient: bool = False) -> Goal:
+    return Goal(
+        task=f"t:{name}", uri=Uri("image", "dgx1", name), key=Key({"name": name}), doc="", needs=needs, transient=transient
+    )
+
+
+def chain() -> dict[str, Goal]:
+    artifact = goal("artifact", transient=True)
+    staged = goal("staged", artifact)
+    image = goal("image")
+    lane = goal("lane", image, staged)
+    return {"artifact": artifact, "staged": staged, "image": image, "lane": lane, "bench": goal("bench", lane)}
+
+
+def states(selected: list[str], facts: dict[str, str]) -> dict[str, str]:
+    goals = chain()
+
+    def judge(wanted: Goal) -> Verdict:
+        state = facts.get(wanted.uri.path, "ok")
+        return Verdict(state, (Reason("x", "stale"),) if state != "ok" else ())
+
+    made = plan([goals[name] for name in selected], judge)
+    return {step.goal.uri.path: step.state for step in made}
+
+
+@pytest.mark.parametrize(
+    ("selected", "facts", "wanted"),
+    [
+        (["lane"], {}, "artifact=ok staged=ok image=ok lane=ok"),
+        (["lane"], {"lane": "run"}, "artifact=ok staged=ok image=ok lane=run"),
+        (["lane"], {"image": "run"}, "artifact=ok staged=ok image=run lane=maybe"),
+        (["bench"], {"image": "run"}, "artifact=ok staged=ok image=run lane=maybe bench=maybe"),
+        # a transient goal that nobody needs is left alone, one that somebody needs is not
+        (["lane"], {"artifact": "run"}, "artifact=ok staged=ok image=ok lane=ok"),
+        (["lane"], {"artifact": "run", "staged": "run"}, "artifact=run staged=run image=ok lane=maybe"),
+        (["artifact"], {"artifact": "run"}, "artifact=run"),
+        (["lane", "artifact"], {"artifact": "run"}, "artifact=run staged=maybe image=ok lane=maybe"),
+        (["lane"], {"staged": "unknown"}, "artifact=ok staged=unknown image=ok lane=maybe"),
+        (["image"], {"lane": "run"}, "image=ok"),
+    ],
+)
+def test_states(selected: list[str], facts: dict[str, str], wanted: str) -> None:
+    assert states(selected, facts) == dict(pair.split("=") for pair in wanted.split())
+
+
+def test_needs_come_first_and_once() -> None:
+    goals = chain()
+    order = [found.uri.path for found in closure([goals["bench"], goals["lane"], goals["bench"]])]
+    assert order == ["image", "artifact", "staged", "lane", "bench"]
+
+
+def test_maybe_names_what_it_waits_for() -> None:
+    goals = chain()
+    made = plan([goals["lane"]], lambda g: Verdict("run" if g is goals["image"] else "ok"))
+    step = made.of(goals["lane"])
+    assert step is not None
+    assert [reason.text for reason in step.reasons] == ["waits for t:image"]
+    assert [step.goal.uri.path for step in made.stale] == ["image", "lane"]
