@@ -1,4 +1,4 @@
-"""How fast staging is beside `cp` on the same file in the same run: python benchmarks/staging.py [MiB] [rounds] [folder].
+"""How fast staging is beside `cp` of the same file in the same run: benchmarks/staging.py [MiB] [rounds] [folder].
 
 The agent runs as it does on a node (a process of its own, its request on stdin); `cp` is followed by `sync -d` of the
 copy, since staging too ends with the data on the disk. Rounds are interleaved and the best of each counts: the rest of
@@ -36,10 +36,12 @@ print(best)
 """
 
 
-def agent(verb: str, request: dict[str, object], python: str = sys.executable) -> tuple[float, float, int, dict[str, object]]:
-    """(wall s, CPU s, peak RSS in bytes, result) of one call of the agent."""
+def agent(verb: str, request: dict[str, object]) -> tuple[float, float, int]:
+    """(wall s, CPU s, peak RSS in bytes) of one call of the agent."""
     start = time.perf_counter()
-    with subprocess.Popen([python, "-I", "-c", _CODE, verb], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", _CODE, verb], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("no pipe")
         process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -51,7 +53,7 @@ def agent(verb: str, request: dict[str, object], python: str = sys.executable) -
     result = json.loads(lines[-1])
     if process.returncode:
         raise RuntimeError(f"the agent failed: {result}")
-    return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, result
+    return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
 def cp(source: Path, target: Path) -> tuple[float, float]:
@@ -119,10 +121,8 @@ def main() -> None:
 
 def look(queries: list[dict[str, object]]) -> float:
     """Seconds for one quick look at all the folders, inside an agent's process, best of 5."""
-    run = subprocess.run(
-        [sys.executable, "-I", "-c", _INSIDE, str(ROOT)], input=json.dumps(queries).encode(), capture_output=True, check=True
-    )
-    return float(run.stdout)
+    argv = [sys.executable, "-I", "-c", _INSIDE, str(ROOT)]
+    return float(subprocess.run(argv, input=json.dumps(queries).encode(), capture_output=True, check=True).stdout)
 
 
 def thousand(requests: list[dict[str, object]]) -> float:

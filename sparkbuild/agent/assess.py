@@ -18,7 +18,8 @@ KEEP, REPAIR, DETACH, COPY = "keep", "repair", "detach", "copy"
 @dataclass(frozen=True)
 class Task:
     """`record` is what is known of the content, `stamp` is of a file that is kept. `room`: bytes the disk will give,
-    `reclaim`: bytes it gets back first, from an own file that is replaced. `text` says why, for the log."""
+    `reclaim`: bytes it gets back first, from an own file that is replaced. `text` says why, for the log.
+    """
 
     wanted: Wanted
     part: Part

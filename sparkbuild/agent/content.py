@@ -24,7 +24,8 @@ _NAMED = 8  # chunks named in one line
 @dataclass(frozen=True)
 class Found:
     """What one file turned out to be. `text` is what is wrong in words, "" when nothing is; `bad` the wrong chunks,
-    counted from 0; `stat` what it was while it was read, None when it could not be."""
+    counted from 0; `stat` what it was while it was read, None when it could not be.
+    """
 
     text: str = ""
     bad: tuple[int, ...] = ()

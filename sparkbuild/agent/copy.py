@@ -46,15 +46,8 @@ def fill(part: Part, source: Source, algorithm: str, sha256: str, moved: Moved) 
         with part.opened() as pages:
             reserve(pages.fd, source.size)
             copied = _Pass(part, pages, source, algorithm, moved).run()
-            if sha256 and copied.sha256 != sha256:
-                raise AgentError(
-                    f"{part.name} is not what was wanted",
-                    kind="integrity",
-                    where=str(getattr(source, "path", "") or part.path),
-                    found=f"sha256 {copied.sha256}",
-                    wanted=f"sha256 {sha256}",
-                    next="find out which of the two changed; nothing of it was kept",
-                )
+            if sha256:
+                _compare(part, source, copied.sha256, sha256)
             pages.settle()
     except AgentError:
         part.remove()
@@ -65,6 +58,18 @@ def fill(part: Part, source: Source, algorithm: str, sha256: str, moved: Moved) 
         error.filename = error.filename or part.path
         raise
     return copied
+
+
+def _compare(part: Part, source: Source, found: str, wanted: str) -> None:
+    if found != wanted:
+        raise AgentError(
+            f"{part.name} is not what was wanted",
+            kind="integrity",
+            where=source.path,
+            found=f"sha256 {found}",
+            wanted=f"sha256 {wanted}",
+            next="find out which of the two changed; nothing of it was kept",
+        )
 
 
 class _Pass:
@@ -119,19 +124,23 @@ class _Pass:
                 length = min(CHUNK, self._source.size - index * CHUNK)
                 with buffer[:length] as view:
                     value = self._kept(index, view)
-                    if value is None and self._source.read(view, index * CHUNK) != length:
-                        raise AgentError(
-                            f"the source of {self._part.name} ends too soon",
-                            kind="integrity",
-                            where=str(getattr(self._source, "path", "")),
-                            found=f"an end before byte {index * CHUNK + length}",
-                            wanted=f"{self._source.size} bytes",
-                        )
+                    if value is None:
+                        self._fetch(index, view)
                 self._full.put((buffer, index, length, value))
             self._source.check()
             self._full.put(None)
-        except BaseException as error:  # raised again in the main thread
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             self._full.put(error)
+
+    def _fetch(self, index: int, view: memoryview) -> None:
+        if self._source.read(view, index * CHUNK) != len(view):
+            raise AgentError(
+                f"the source of {self._part.name} ends too soon",
+                kind="integrity",
+                where=self._source.path,
+                found=f"an end before byte {index * CHUNK + len(view)}",
+                wanted=f"{self._source.size} bytes",
+            )
 
     def _kept(self, index: int, view: memoryview) -> bytes | None:
         """The digest of a chunk that is in the part already, with `view` holding it. Believed only by reading it."""

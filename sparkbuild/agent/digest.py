@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 CHUNK = 4 << 20  # bytes; fits the caches, and is what one bad byte costs to fetch again
@@ -30,7 +30,7 @@ def best() -> str:
     return XXH3 if function(XXH3) else BLAKE2B
 
 
-@lru_cache(maxsize=None)
+@cache
 def function(name: str) -> Digest | None:
     """The digest of that name, None when this python cannot compute it. Loaded when first asked for (ctypes: 8 ms)."""
     if name == BLAKE2B:

@@ -41,6 +41,25 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
             os.close(fd)
 
 
+def busy(dst: str) -> str:
+    """Who is changing the folder now, "" when nobody is."""
+    try:
+        fd = os.open(f"{dst}/{OURS}/lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(fd)
+    finally:
+        os.close(fd)
+    return ""
+
+
+def _holder(fd: int) -> str:
+    return os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process"
+
+
 def _wait(fd: int, waiting: Callable[[str], None]) -> None:
     told = False
     while True:
@@ -48,7 +67,7 @@ def _wait(fd: int, waiting: Callable[[str], None]) -> None:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if not told:
-                waiting(os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process")
+                waiting(_holder(fd))
                 told = True
             time.sleep(0.1)
 
@@ -82,7 +101,8 @@ def leftovers(dst: str, keep: set[str]) -> int:
 
 def place(dst: str, name: str) -> str:
     """The path of a file of the folder, its parent folders made. Raises AgentError when it would be outside of it, or
-    when something that is no plain file stands there."""
+    when something that is no plain file stands there.
+    """
     if not safe_name(name):
         raise AgentError("a name that leaves the folder", kind="config", where=dst, found=repr(name))
     path = dst

@@ -30,7 +30,7 @@ LIMIT = 64 << 20  # bytes of a ledger that anyone would read
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
-class Unreadable(ValueError):
+class LedgerError(ValueError):
     """The ledger is not one; the text says why."""
 
 
@@ -73,8 +73,8 @@ def path_of(dst: str) -> str:
 
 
 def read(dst: str) -> Ledger | None:
-    """The ledger of a folder, None when there is none. Raises Unreadable when it is damaged or hostile."""
-    data = _bytes(path_of(dst))
+    """The ledger of a folder, None when there is none. Raises LedgerError when it is damaged or hostile."""
+    data = small_file(path_of(dst))
     return None if data is None else parse(data)
 
 
@@ -93,23 +93,23 @@ def write(dst: str, ledger: Ledger) -> Ledger:
     write_json(path_of(dst), value)
     made = read(dst)
     if made is None:
-        raise Unreadable("it vanished while it was being written")
+        raise LedgerError("it vanished while it was being written")
     return made
 
 
 def parse(data: bytes) -> Ledger:
-    """Check every field of a ledger. Raises Unreadable."""
+    """Check every field of a ledger. Raises LedgerError."""
     value = _object(data)
     if value.get("format") != FORMAT:
-        raise Unreadable("it is not a sparkbuild ledger")
+        raise LedgerError("it is not a sparkbuild ledger")
     if value.get("version") != VERSION or value.get("chunk") != CHUNK:
-        raise Unreadable(f"it has version {value.get('version')!r}, this sparkbuild reads version {VERSION}")
+        raise LedgerError(f"it has version {value.get('version')!r}, this sparkbuild reads version {VERSION}")
     key, parts, digest, at, files = (value.get(name) for name in ("key", "parts", "digest", "at", "files"))
     if not (isinstance(key, str) and isinstance(parts, dict) and isinstance(digest, str) and isinstance(files, list)):
-        raise Unreadable("key, parts, digest or files are missing")
+        raise LedgerError("key, parts, digest or files are missing")
     records = tuple(_record(item, digest) for item in files)
     if len({record.name for record in records}) != len(records):
-        raise Unreadable("it names a file twice")
+        raise LedgerError("it names a file twice")
     seal = f"{binascii.crc32(data):08x}-{len(data)}"
     return Ledger(key, parts, digest, records, at if isinstance(at, float) else 0.0, seal)
 
@@ -131,15 +131,15 @@ class Draft:
     def read(self) -> dict[str, Record]:
         """What earlier tries finished; lines that are torn or damaged are left out."""
         try:
-            data = _bytes(self.path)
-        except Unreadable:
+            data = small_file(self.path)
+        except LedgerError:
             data = None
         found = {}
         for line in (data or b"").splitlines():
             try:
                 value = _object(line)
                 record = _record(value, str(value.get("digest")))
-            except Unreadable:
+            except LedgerError:
                 continue
             found[record.name] = record
         return found
@@ -177,24 +177,24 @@ def _plain(record: Record) -> dict[str, Any]:
 
 def _record(item: object, digest: str) -> Record:
     if not isinstance(item, dict):
-        raise Unreadable("an entry of its files is no object")
+        raise LedgerError("an entry of its files is no object")
     name, size, sha256, chunks, source = (item.get(key) for key in ("name", "size", "sha256", "chunks", "source"))
     if not safe_name(name):
-        raise Unreadable(f"it names a file {str(name)[:80]!r}, which is not inside the folder")
+        raise LedgerError(f"it names a file {str(name)[:80]!r}, which is not inside the folder")
     if type(size) is not int or not 0 <= size < 1 << 63:  # not isinstance: a bool is an int too
-        raise Unreadable(f"the size of {name} is {str(size)[:40]}")
+        raise LedgerError(f"the size of {name} is {str(size)[:40]}")
     if not isinstance(sha256, str) or not _HEX.fullmatch(sha256) or not isinstance(source, dict):
-        raise Unreadable(f"the sha256 or the source of {name} is missing")
+        raise LedgerError(f"the sha256 or the source of {name} is missing")
     try:
         digests = binascii.a2b_base64(chunks) if isinstance(chunks, str) else b""
     except ValueError as error:
-        raise Unreadable(f"the chunk digests of {name} are damaged") from error
+        raise LedgerError(f"the chunk digests of {name} are damaged") from error
     if len(digests) != count(size) * WIDTH:
-        raise Unreadable(f"{name} has {len(digests) // WIDTH} chunk digests, its size wants {count(size)}")
+        raise LedgerError(f"{name} has {len(digests) // WIDTH} chunk digests, its size wants {count(size)}")
     return Record(str(name), size, sha256, digests, digest, source)
 
 
-def _bytes(path: str) -> bytes | None:
+def small_file(path: str) -> bytes | None:
     """A small file of ours in one read; a link, a pipe, or a file grown out of all proportion, is refused."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -202,15 +202,15 @@ def _bytes(path: str) -> bytes | None:
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise Unreadable("it is a symbolic link") from error
+            raise LedgerError("it is a symbolic link") from error
         raise
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise Unreadable("it is no regular file")
+            raise LedgerError("it is no regular file")
         size = found.st_size
         if size > LIMIT:
-            raise Unreadable(f"it has {size} bytes, more than {LIMIT}")
+            raise LedgerError(f"it has {size} bytes, more than {LIMIT}")
         return os.read(fd, size + 1)
     finally:
         os.close(fd)
@@ -220,7 +220,7 @@ def _object(data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:  # RecursionError: a file of 100,000 opening brackets
-        raise Unreadable("it is cut short or damaged: no JSON") from error
+        raise LedgerError("it is cut short or damaged: no JSON") from error
     if not isinstance(value, dict):
-        raise Unreadable("it is no JSON object")
+        raise LedgerError("it is no JSON object")
     return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 DONTCACHE = 0x80  # RWF_DONTCACHE, include/uapi/linux/fs.h; python has no name for it yet
@@ -83,7 +83,7 @@ def _start_writing(fd: int, offset: int, size: int) -> None:
         libc.sync_file_range(fd, wide(offset), wide(size), _WRITE)  # a hint: its errors come back in fdatasync
 
 
-@lru_cache(maxsize=None)
+@cache
 def _libc() -> tuple[Any, Any, Any]:
     try:
         import ctypes  # noqa: PLC0415 - 8 ms, and only writing needs it

@@ -30,7 +30,8 @@ def stem(name: str) -> str:
 
 class Part:
     """The part of one file. `source` says by content what it is copied from; {} when that cannot be said, and then
-    nothing is ever resumed: chunks of two versions of a source must not meet in one file."""
+    nothing is ever resumed: chunks of two versions of a source must not meet in one file.
+    """
 
     def __init__(self, dst: str, name: str, size: int, source: dict[str, Any], algorithm: str) -> None:
         self.name = name
@@ -70,7 +71,8 @@ class Part:
 
     def adopt(self, path: str, chunks: bytes) -> None:
         """Turn a file with some bad chunks into a part whose good ones are kept. The list is written before the file is
-        moved, so that a kill in between loses nothing."""
+        moved, so that a kill in between loses nothing.
+        """
         self.remove()
         with open(self._list, "wb") as file:
             file.write(self._header + chunks)

@@ -17,8 +17,9 @@ from sparkbuild.agent.protocol import AgentError
 
 
 class Source(Protocol):
-    """Bytes of a known size. Not for use by two threads at once."""
+    """Bytes of a known size. Not for use by two threads at once. `path` is for messages."""
 
+    path: str
     size: int
 
     def read(self, view: memoryview, offset: int) -> int:
@@ -32,7 +33,7 @@ class Source(Protocol):
 
 
 class FileSource:
-    """A plain file. Raises AgentError when it is not there or is not a regular file."""
+    """A plain file; see Source. Raises AgentError when it is not there or is not a regular file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -48,9 +49,11 @@ class FileSource:
         self.size = self._before.st_size
 
     def read(self, view: memoryview, offset: int) -> int:
+        """Fill `view` from `offset`."""
         return self._pages.read(view, offset)
 
     def check(self) -> None:
+        """Compare the descriptor with what it was."""
         now = os.fstat(self._fd)
         if (now.st_size, now.st_mtime_ns) != (self._before.st_size, self._before.st_mtime_ns):  # a new link is none
             raise AgentError(
@@ -63,6 +66,7 @@ class FileSource:
             )
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self._fd)
 
 
@@ -83,15 +87,17 @@ class Archive:
         return MemberSource(self, name)
 
     def close(self) -> None:
+        """Close the archive."""
         self.zip.close()
         self.raw.close()
 
 
 class MemberSource:
-    """One member of an archive, unpacked as it is read. Going back means unpacking from its start again."""
+    """One member of an archive, unpacked as it is read; see Source. Going back means unpacking from its start again."""
 
     def __init__(self, archive: Archive, name: str) -> None:
         self._archive, self._name = archive, name
+        self.path = f"{archive.path}: {name}"
         self._stream: IO[bytes] | None = None
         self._at = 0
         try:
@@ -100,10 +106,11 @@ class MemberSource:
             raise AgentError(f"the archive has no member {name}", where=archive.path) from error
 
     def read(self, view: memoryview, offset: int) -> int:
+        """Fill `view` from `offset` of the unpacked member."""
         try:
             return self._read(view, offset)
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
-            raise _broken(f"{self._archive.path}: {self._name}", error) from error
+            raise _broken(self.path, error) from error
 
     def _read(self, view: memoryview, offset: int) -> int:
         if self._stream is None or offset < self._at:
@@ -127,9 +134,11 @@ class MemberSource:
         return done
 
     def check(self) -> None:
+        """Compare the archive with what it was."""
         self._archive.raw.check()
 
     def close(self) -> None:
+        """Stop unpacking; the archive stays open."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None

@@ -70,7 +70,7 @@ class _Staging:
     def _ledger(self) -> Ledger:
         try:
             return ledger.read(self.dst) or _NOTHING
-        except ledger.Unreadable as error:
+        except ledger.LedgerError as error:
             self.reporter.log(f"the ledger in {self.dst} is unreadable: {error}")
             return _NOTHING
 

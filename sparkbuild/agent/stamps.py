@@ -12,7 +12,7 @@ import json
 import os
 import time
 
-from sparkbuild.agent.ledger import OURS, Ledger
+from sparkbuild.agent.ledger import OURS, Ledger, small_file
 
 FORMAT, VERSION = "sparkbuild-stamps", 1
 _TICK = 0.02  # seconds; a kernel's file clock may stand still for 10 ms, and two writes within look like one
@@ -33,8 +33,7 @@ def of(stat: os.stat_result) -> Stamp:
 def read(dst: str, ledger: Ledger) -> dict[str, Stamp]:
     """The stamps that belong to this ledger; none when they are missing, damaged, or another ledger's."""
     try:
-        with open(path_of(dst), "rb", buffering=0) as file:
-            value = json.loads(file.read(64 << 20))
+        value = json.loads(small_file(path_of(dst)) or b"")
         if value["format"] != FORMAT or value["version"] != VERSION or value["seal"] != ledger.seal:
             return {}
         files = value["files"]

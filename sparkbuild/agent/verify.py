@@ -14,12 +14,12 @@ import stat
 import threading
 from typing import Any
 
-from sparkbuild.agent import content, digest, ledger, stamps
+from sparkbuild.agent import content, digest, folder, ledger, stamps
 from sparkbuild.agent.content import Found, Moved
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import Ledger, Record
-from sparkbuild.agent.protocol import Reporter
+from sparkbuild.agent.protocol import AgentError, Reporter
 
 _RANDOM = 4  # chunks per file, besides head and tail
 _SAMPLES = 16  # chunks per folder
@@ -28,19 +28,40 @@ _RARELY = 64
 
 
 def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]:
-    """Query {"store", "dst", "key", "full"}; see `_fact` for the answer. {"present": false} when there is no ledger,
-    with "problem" when there is one that cannot be read. Content is only looked at when the ledger has that key
-    (an empty or missing key is any)."""
+    """Query {"store", "dst", "key", "full"}; see `_fact` for the answer. Content is only looked at when the ledger has
+    that key (an empty or missing key is any).
+
+    Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read}. Then,
+    and with another key, "to_write" is what staging would write, if the query has what `wanted.of_request` needs and
+    the source is there; the table of contents of an archive is all that is read of it.
+    """
     dst = inside(query.get("store", ""), query["dst"])
     try:
-        record = ledger.read(dst)
-    except ledger.Unreadable as error:
-        return {"present": False, "problem": f"the ledger in {dst} is unreadable: {error}"}
-    if record is None:
-        return {"present": False}
-    if query.get("key") not in (None, "", record.key):
-        return _fact(record, [], _Checked())
-    return _Look(dst, record, bool(query.get("full")), moved or (lambda _size: None)).result()
+        made = ledger.read(dst)
+    except ledger.LedgerError as error:
+        text = f"the ledger in {dst} is unreadable: {error}"
+        return {"present": False, "busy": "", "problem": text, "to_write": _to_write(query, None)}
+    if made is None:
+        return {"present": False, "busy": folder.busy(dst), "to_write": _to_write(query, None)}
+    if query.get("key") not in (None, "", made.key):
+        return {**_fact(made, [], _Checked()), "to_write": _to_write(query, made)}
+    return _Look(dst, made, moved or (lambda _size: None), full=bool(query.get("full"))).result()
+
+
+def _to_write(query: dict[str, Any], made: Ledger | None) -> int | None:
+    if "archive" not in query and "files" not in query:
+        return None
+    from sparkbuild.agent import sources, wanted  # noqa: PLC0415 - zipfile costs 15 ms, and most looks find a ledger
+
+    known = {record.name: record for record in made.files} if made else {}
+    archives = sources.Archives()
+    try:
+        found = wanted.of_request(query, archives)
+    except (AgentError, OSError):
+        return None  # not fetched yet, or not to be read: staging will say so
+    finally:
+        archives.close()
+    return sum(item.size for item in found if not item.is_in(known.get(item.name)))
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -67,7 +88,8 @@ class _Checked:
 
 def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked) -> dict[str, Any]:
     """{"present", "key", "parts", "bytes": size of all files, "problems": [{"file", "text", "bytes": to be written
-    again}], "checked": {"bytes", "chunks", "whole": [names]}}."""
+    again}], "checked": {"bytes", "chunks", "whole": [names]}}.
+    """
     return {
         "present": True,
         "key": made.key,
@@ -81,7 +103,7 @@ def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked) -> di
 class _Look:
     """One look at one folder."""
 
-    def __init__(self, dst: str, made: Ledger, full: bool, moved: Moved) -> None:
+    def __init__(self, dst: str, made: Ledger, moved: Moved, *, full: bool) -> None:
         self.dst, self.made, self.full, self.moved = dst, made, full, moved
         self.guard = threading.Lock()
         self.checked = _Checked()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from sparkbuild.agent import members
@@ -17,7 +18,8 @@ from sparkbuild.agent.sources import Archives
 @dataclass(frozen=True)
 class Wanted:
     """One file. `source` says how to open it, `identity` what it is by content ({} when nobody said), `sha256` in hex
-    when it is known beforehand, else ""."""
+    when it is known beforehand, else "".
+    """
 
     name: str
     source: dict[str, Any]
@@ -44,7 +46,7 @@ def of_request(request: dict[str, Any], archives: Archives) -> list[Wanted]:
     else:
         found = [_of_file(item, store, archives) for item in request["files"]]
     names = sorted(wanted.name for wanted in found)
-    twice = sorted({name for name, after in zip(names, names[1:], strict=False) if name == after})
+    twice = sorted({name for name, after in pairwise(names) if name == after})
     if twice:
         raise AgentError("a file is wanted twice", kind="config", found=", ".join(twice))
     return found
