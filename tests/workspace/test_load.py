@@ -1,0 +1,210 @@
+"""Loading: what is healthy is there, what is broken is named and blocks nothing else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sparkbuild.core.errors import ConfigError, LockError
+from sparkbuild.core.goal import Input
+from sparkbuild.workspace.load import load
+from tests.workspace.helpers import IMAGE, RECIPE, REQUIREMENTS, digest, healthy, lock_text, put
+
+DEMO = "recipes/demo/recipe.toml"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return healthy(tmp_path)
+
+
+def problem(root: Path, name: str = "recipes/demo") -> ConfigError:
+    """The one problem, and everything it does not concern is still there."""
+    here = load(root)
+    assert list(here.problems) == [name]
+    assert "other" in here.recipes
+    return here.problems[name]
+
+
+def broken(root: Path, old: str, new: str) -> ConfigError:
+    assert old in RECIPE
+    put(root, DEMO, RECIPE.replace(old, new))
+    return problem(root)
+
+
+def test_a_healthy_workspace(root: Path) -> None:
+    put(root, "recipes/demo/files/a.txt", "a")
+    put(root, DEMO, 'files = ["files/a.txt"]\n' + RECIPE)
+    here = load(root)
+    assert not here.problems
+    assert list(here.recipes) == ["demo", "other"]
+    assert here.recipes["demo"].dir == "recipes/demo"
+    assert here.recipes["demo"].inputs == (Input("recipes/demo/files/a.txt", digest("a")),)
+    assert here.images["eng"].inputs == (Input("images/eng/requirements.lock", digest(REQUIREMENTS)),)
+    assert here.images["eng"].lock is here.locks["eng"]
+    assert here.nodes_of(here.recipes["demo"]) == ("local",)
+
+
+def test_nothing_holds_the_path_of_the_checkout(root: Path) -> None:
+    here = load(root)
+    assert str(root) not in repr((here.images, here.recipes, here.locks, here.config))
+
+
+def test_an_empty_folder_is_a_workspace_with_the_local_cluster(tmp_path: Path) -> None:
+    here = load(tmp_path)
+    assert here.config.clusters["local"].nodes == ("local",)
+    assert here.config.nodes["local"].connection == "local"
+    with pytest.raises(ConfigError, match="no workspace"):
+        load(tmp_path / "gone")
+
+
+def test_local_is_there_beside_ones_own_clusters(root: Path) -> None:
+    put(root, "config.toml", '[nodes.dgx1]\nstore = "/srv/models/store"\n[clusters.one]\nnodes = ["dgx1"]\n')
+    assert list(load(root).config.clusters) == ["local", "one"]
+
+
+def test_a_broken_config_is_fatal(root: Path) -> None:
+    put(root, "config.toml", "[nodes.dgx1]\n[clusters.a]\nnodes = ['dgx1', 'dgx2', 'dgx1']\n")
+    with pytest.raises(ConfigError) as caught:
+        load(root)
+    assert caught.value.where == "config.toml:3"
+    assert "there is no node `dgx2`" in caught.value.found
+    assert "did you mean `dgx1`?" in caught.value.found
+    assert "twice in the cluster" in caught.value.found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ('"local"', '"lokal"', 1, ("there is no cluster `lokal`", "did you mean `local`?")),
+        ('"eng"', '"engg"', 2, ("there is no image `engg`", "did you mean `eng`?")),
+        ("artifact:eng/", "artifact:enq/", 12, ("there is no lock `enq`", "did you mean `eng`?")),
+        ("eng/weights", "eng/weight", 12, ("no artifact `weight`", "did you mean `weights`?")),
+        ("port = 8000", "port = 8000\n[bench]\nimage = 'x'", 9, ("there is no image `x`", "one of: eng")),
+    ],
+)
+def test_references(root: Path, old: str, new: str, line: int, says: tuple[str, str]) -> None:
+    error = broken(root, old, new)
+    assert error.where == f"{DEMO}:{line}"
+    assert says[0] in error.what
+    assert error.wanted == says[1]
+
+
+def test_duplicate_ids(root: Path) -> None:
+    staging = RECIPE[RECIPE.index("[[staging]]") :]
+    gate = '[[gates]]\nkind = "smoke"\nid = "a"\nprompt = "p"\nexpect = "e"\n'
+    put(root, DEMO, RECIPE + staging + gate + gate)
+    error = problem(root)
+    assert error.what == f"2 mistakes in {DEMO}"
+    assert f"{DEMO}:14: two [[staging]] blocks have the id `weights`" in error.found
+    assert "the first on line 10" in error.found
+    assert f"{DEMO}:24: two [[gates]] blocks have the id `a`" in error.found
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("gone.txt", "does not exist"),
+        ("../other/recipe.toml", "leads out"),
+        ("/etc/hostname", "leads out"),
+        ("./a.txt", "plain form"),
+        ("folder", "is a folder"),
+        ("away", "leads out of recipes/demo/"),
+        ("pipe", "not a regular file"),
+        ("big", "too big"),
+        ("", "cannot be a file name"),
+        ("a\\u0000b", "cannot be a file name"),
+    ],
+)
+def test_files_of_a_recipe(root: Path, name: str, says: str) -> None:
+    folder = root / "recipes/demo"
+    put(folder, "a.txt", "a")
+    (folder / "folder").mkdir()
+    (folder / "away").symlink_to("../other/recipe.toml")
+    os.mkfifo(folder / "pipe")
+    with (folder / "big").open("wb") as file:
+        file.truncate(16 * 1024 * 1024 + 1)
+    put(root, DEMO, f'files = [\n  "a.txt",\n  "{name}",\n]\n' + RECIPE)
+    error = problem(root)
+    assert error.where == f"{DEMO}:3"
+    assert says in error.what
+    assert name != "big" or "staging" in error.next
+
+
+def test_a_swallowed_key_among_the_variables(root: Path) -> None:
+    error = broken(root, "port = 8000\n", 'port = 8000\n[serve.env]\nA = "1"\ndescription = "mine"\n')
+    assert error.where == f"{DEMO}:10"
+    assert error.found.startswith("[serve.env] on line 8 took it")
+    put(root, DEMO, RECIPE.replace("port = 8000\n", 'port = 8000\nenv = { port = "1", http_proxy = "x" }\n'))
+    assert load(root).recipes["demo"].spec.serve.env["port"] == "1"
+
+
+def test_a_requirements_file_that_differs_is_its_images_problem(root: Path) -> None:
+    put(root, "images/two/requirements.lock", "two")
+    put(root, "images/two/image.toml", IMAGE.replace("eng", "two"))
+    put(root, "locks/two.source.lock", lock_text("other").replace("/eng/", "/two/"))
+    put(root, DEMO, RECIPE.replace('image = "eng"', 'image = "two"'))
+    here = load(root)
+    assert list(here.problems) == ["images/two", "recipes/demo"]
+    error = here.problems["images/two"]
+    assert isinstance(error, LockError)
+    assert error.where == "locks/two.source.lock:2"
+    assert (error.found, error.wanted) == (digest("two"), digest("other"))
+    assert "doit lock:pin:two" in error.next
+    recipe = here.problems["recipes/demo"]
+    assert recipe.where == f"{DEMO}:2"
+    assert "the image `two` it uses has a problem of its own" in recipe.what
+    assert error.what in recipe.found
+    assert list(here.locks) == ["eng", "two"]  # so that it can be pinned
+
+
+def test_requirements_the_lock_does_not_pin(root: Path) -> None:
+    put(root, "images/two/requirements.lock", "two")
+    put(root, "images/two/image.toml", IMAGE)
+    error = problem(root, "images/two")
+    assert error.where == "images/two/image.toml:1"
+    assert error.wanted == f"input.images/two/requirements.lock.sha256={digest('two')}"
+
+
+def test_an_image_with_several_mistakes(root: Path) -> None:
+    put(root, "images/two/image.toml", 'kind = "venv"\nlock = "egn"\nfiles = ["gone"]\n')
+    error = problem(root, "images/two")
+    assert error.what == "3 mistakes in images/two/image.toml"
+    assert "did you mean `eng`?" in error.found
+
+
+def test_a_broken_lock_takes_its_image_and_their_recipes_only(root: Path) -> None:
+    put(root, "locks/two.source.lock", "nonsense\n")
+    put(root, "images/two/image.toml", IMAGE.replace("eng", "two"))
+    put(root, "images/two/requirements.lock", "two")
+    put(root, DEMO, RECIPE.replace("artifact:eng", "artifact:two").replace('image = "eng"', 'image = "two"'))
+    here = load(root)
+    assert list(here.problems) == ["locks/two", "images/two", "recipes/demo"]
+    assert "mend locks/two first" in here.problems["images/two"].next
+    assert "the lock `two` it uses has a problem" in here.problems["recipes/demo"].found
+    assert list(here.recipes) == ["other"]
+
+
+@pytest.mark.parametrize("name", ["two words", "-x", "a" * 65, "a\nb", "ü", os.fsdecode(b"\xff")])
+def test_names(root: Path, name: str) -> None:
+    put(root, f"recipes/{name}/recipe.toml", RECIPE)
+    (key,) = load(root).problems
+    assert key.startswith("recipes/")
+    assert key.isprintable()
+    str(load(root).problems[key]).encode()
+
+
+def test_what_is_not_a_recipe_is_left_alone_and_what_cannot_be_read_is_told(root: Path) -> None:
+    (root / "recipes/notes").mkdir()
+    put(root, "recipes/README.md", "x")
+    put(root, "recipes/.hidden/recipe.toml", "x")
+    assert not load(root).problems
+    (root / "recipes/notes/recipe.toml").symlink_to("gone")
+    assert "is a link to nothing" in problem(root, "recipes/notes").what
+
+
+def test_two_recipes_may_share_a_port(root: Path) -> None:
+    ports = [recipe.spec.serve.port for recipe in load(root).recipes.values()]
+    assert ports == [8000, 8000]
