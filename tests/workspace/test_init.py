@@ -15,7 +15,6 @@ import tomli
 from sparkbuild import __version__
 from sparkbuild.__main__ import main
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.workspace import init as writing
 from sparkbuild.workspace.init import FILES, init, template
 from sparkbuild.workspace.load import load
 from sparkbuild.workspace.schema import Config, ImageFile, RecipeFile
@@ -78,7 +77,7 @@ def test_the_templates_show_every_key(name: str, shape: type[msgspec.Struct]) ->
     for level in levels(shape):
         for field in level.fields:
             path = tuple("local" if key == "*" else key for key in (*level.path, field))
-            assert path in shown, f"{name} does not show {'.'.join(path)}"
+            assert path in shown, f"{name} does not show {path}"
 
 
 def test_the_templates_say_the_defaults() -> None:
@@ -150,7 +149,7 @@ def test_an_interrupt_leaves_nothing(
             raise KeyboardInterrupt
         return real(self, to)
 
-    monkeypatch.setattr(writing.Path, "rename", rename)
+    monkeypatch.setattr(Path, "rename", rename)
     with pytest.raises(KeyboardInterrupt):
         init(target)
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
