@@ -12,12 +12,12 @@ OBSERVERS = {"artifact": "fetch", "image": "venv", "staged": "verify", "lane": "
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"queries": [{"scheme", ...}]}; result {"facts": [...]} in the same order.
+    """Request {"store", "queries": [{"scheme", ...}]}; result {"facts": [...]} in the same order.
 
     A query that fails gives {"present": false, "problem": text}: one bad folder must not hide the rest of the node.
     """
     del reporter
-    return {"facts": [_observe(query) for query in request["queries"]]}
+    return {"facts": [_observe({"store": request["store"], **query}) for query in request["queries"]]}
 
 
 def _observe(query: dict[str, Any]) -> dict[str, Any]:

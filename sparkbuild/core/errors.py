@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class SparkbuildError(Exception):
     """Base of everything a user may be shown; `str()` of it is the whole message, ready to print.
@@ -62,7 +65,9 @@ class NotReadyError(SparkbuildError):
 
 
 class GateError(SparkbuildError):
-    """The served model failed a gate; the message carries its answer."""
+    """The served model failed a gate; the message carries its answer. `results` are those of all gates that were run."""
+
+    results: Sequence[Any] = ()
 
 
 class ChildError(SparkbuildError):

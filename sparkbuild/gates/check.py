@@ -34,6 +34,7 @@ def check(
     progress(len(results), len(gates))
     error = failures(results, base_url, model_id)
     if error is not None:
+        error.results = tuple(results)
         raise error
     return tuple(results)
 

@@ -54,7 +54,7 @@ class Status(FactCommand):
             "current": self.session.judge(goal).state == "ok",
             "ready_seconds": ready.get("seconds"),
             "ttft_seconds": ready.get("ttft"),
-            "gates": {gate["id"]: bool(gate["passed"]) for gate in record.get("gates") or ()} if alive else {},
+            "gates": {gate["id"]: bool(gate["ok"]) for gate in record.get("gates") or ()} if alive else {},
             "protected": bool(record.get("protect")),
         }
 

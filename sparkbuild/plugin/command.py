@@ -48,6 +48,19 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 if session is not None:
                     session.close()
 
+    def parse_execute(self, in_args: Any) -> Any:
+        """Options may stand before or after names; doit's getopt stops at the first name. Not so for `run`, where what
+        follows a task are that task's own options."""
+        if not self.execute_tasks:
+            import getopt  # noqa: PLC0415
+
+            try:
+                options, names = getopt.gnu_getopt(in_args, self.cmdparser.get_short(), self.cmdparser.get_long())
+            except getopt.GetoptError as error:
+                raise InvalidCommand(f"{error}; doit help {self.name} lists its options") from error
+            in_args = [piece for pair in options for piece in pair if piece] + names
+        return super().parse_execute(in_args)
+
     @property
     def session(self) -> Session:
         """The workspace's session; an error in a folder without one."""
@@ -70,7 +83,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             problem = session.problem_for(name) if session is not None else None
             if problem is not None:
                 raise InvalidCommand(str(problem))
-            raise InvalidCommand(_unknown(name, sorted(known), list(self.cmds) if commands and self.cmds else []))
+            raise InvalidCommand(_unknown(name, sorted(known), list(self.loader.cmd_names) if commands else []))
 
     def chosen(self, names: Iterable[str]) -> tuple[Goal, ...]:
         """The goals of the named tasks (all goals when none is named), groups taken apart."""

@@ -6,7 +6,6 @@ import os
 
 import msgspec
 
-from sparkbuild.bench.kind import bench_goal
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.images.venv import VenvSpec, folder_in_store, image_goal
@@ -118,6 +117,8 @@ def _recipe(
     lane = goals.add(_lane(workspace, recipe, node, image, staged))
     goals.lanes[recipe.name] = lane
     if recipe.spec.bench is not None:
+        from sparkbuild.bench.kind import bench_goal  # noqa: PLC0415 - a workspace without benches need not load it
+
         harness = image_on(recipe.spec.bench.image)
         goals.add(bench_goal(recipe.name, recipe.spec.cluster, recipe.spec.bench, lane, harness))
 

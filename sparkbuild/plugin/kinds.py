@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 def kinds(session: Session) -> Mapping[str, Kind]:
     """The kinds of one session, by scheme."""
-    from sparkbuild.bench.kind import BenchKind  # noqa: PLC0415
-
     root = str(session.root)
-    return {
+    found: dict[str, Kind] = {
         "artifact": ArtifactKind(root),
         "image": VenvKind(root),
         "staged": FilesKind(),
         "lane": LaneKind(root, session.nodes.store, check_gates),
-        "report": BenchKind(session.root, lambda goal, run: bench_target(session, goal, run)),
     }
+    if any(recipe.spec.bench for recipe in session.workspace.recipes.values()):
+        from sparkbuild.bench.kind import BenchKind  # noqa: PLC0415 - a workspace without benches need not load it
+
+        found["report"] = BenchKind(session.root, lambda goal, run: bench_target(session, goal, run))
+    return found
 
 
 def check_gates(gates: Sequence[Any], base_url: str, model_id: str, run: Run) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from sparkbuild.core.errors import GateError, NotReadyError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
@@ -104,8 +106,8 @@ class LaneKind:
         try:
             results = self._checker(spec.gates, base, spec.model_id, run)
         except GateError as error:
-            failed = getattr(error, "results", [])
-            self._note(goal, record, {"gates": failed, "served_at": None}, run)
+            results = [msgspec.to_builtins(result) for result in error.results]
+            self._note(goal, record, {"gates": results, "served_at": None}, run)
             raise
         done = {"key": goal.key.digest, "parts": goal.key.parts, "gates": results, "protect": spec.protect}
         # a lane that only had its gates run again has been serving all along

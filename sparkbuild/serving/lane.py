@@ -119,7 +119,7 @@ def _reasons(goal: Goal, fact: dict[str, Any], last: Made | None) -> list[Reason
         ids = ", ".join(fact["served_ids"])
         found.append(Reason("model_id", f"model id: {ids} -> {spec.model_id}", ids, spec.model_id))
     elif record.get("served_at") is None and not found:
-        failed = [gate["id"] for gate in record.get("gates") or () if not gate.get("passed")]
+        failed = [gate["id"] for gate in record.get("gates") or () if not gate.get("ok")]
         found.append(Reason("gates", f"gates failed: {', '.join(failed)}" if failed else "gates not passed yet"))
     return found
 
