@@ -76,7 +76,7 @@ class Project:
 
 
 def _pack(name: str, folder: Path) -> Path:
-    """A wheel of an installed pure Python package."""
+    """A wheel of an installed package, for this machine."""
     dist = importlib.metadata.distribution(name)
     wheel = folder / f"{name}-{dist.version}-py3-none-any.whl"
     made_on_install = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
@@ -104,10 +104,10 @@ def lock_text(wheels: Path) -> str:
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheels of doit and flit_core."""
+    """A folder of wheels: doit, flit_core, and the TOML parser that doit wants and Python 3.10 lacks."""
     folder = tmp_path_factory.mktemp("wheels")
-    _pack("doit", folder)
-    _pack("flit_core", folder)
+    for name in ("doit", "flit_core", *(["tomli"] if sys.version_info < (3, 11) else [])):
+        _pack(name, folder)
     return folder
 
 
