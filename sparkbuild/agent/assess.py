@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparkbuild.agent import content, stamps
 from sparkbuild.agent.content import Moved
@@ -15,8 +15,7 @@ from sparkbuild.agent.wanted import Wanted
 KEEP, REPAIR, DETACH, COPY = "keep", "repair", "detach", "copy"
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """`record` is what is known of the content, `stamp` is of a file that is kept. `room`: bytes the disk will give,
     `reclaim`: bytes it gets back first, from an own file that is replaced. `text` says why, for the log.
     """
@@ -31,8 +30,7 @@ class Task:
     reclaim: int = 0
 
 
-@dataclass(frozen=True)
-class Assessor:
+class Assessor(NamedTuple):
     """Looks at the files of one folder. `full` believes no stamp. Content is read locally, never from a source."""
 
     dst: str

@@ -8,7 +8,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparkbuild.agent import digest
 from sparkbuild.agent.digest import CHUNK
@@ -21,8 +21,7 @@ _READERS = 2  # one reader leaves the disk idle while it hashes; more gain nothi
 _NAMED = 8  # chunks named in one line
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """What one file turned out to be. `text` is what is wrong in words, "" when nothing is; `bad` the wrong chunks,
     counted from 0; `stat` what it was while it was read, None when it could not be.
     """

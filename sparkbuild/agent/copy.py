@@ -1,6 +1,6 @@
 """One file from a source into a `.part` that is whole and checked: copy, resume and repair are the same pass.
 
-Three threads with six reused buffers of 4 MiB: one reads, the main one digests and writes, one takes the sha256 of
+Three threads with four reused buffers of 4 MiB: one reads, the main one digests and writes, one takes the sha256 of
 the whole, so that hashing costs no time beside the disk. Chunks that are already right in the `.part` (after a kill,
 or because the file is only being repaired) are read there instead of from the source.
 """
@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparkbuild.agent import digest
 from sparkbuild.agent.content import Moved
@@ -23,11 +22,10 @@ from sparkbuild.agent.part import Part
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.sources import Source
 
-_BUFFERS = 6  # 24 MiB: enough for a NAS that stutters, within the 64 MiB the agent may take
+_BUFFERS = 4  # more gain nothing, and the agent has to stay under 64 MiB
 
 
-@dataclass(frozen=True)
-class Copied:
+class Copied(NamedTuple):
     """What came of it: sha256 in hex, the chunk digests, chunks and bytes that had to come from the source."""
 
     sha256: str
@@ -48,7 +46,6 @@ def fill(part: Part, source: Source, algorithm: str, sha256: str, moved: Moved) 
             copied = _Pass(part, pages, source, algorithm, moved).run()
             if sha256:
                 _compare(part, source, copied.sha256, sha256)
-            pages.settle()
     except AgentError:
         part.remove()
         raise
@@ -108,6 +105,7 @@ class _Pass:
                 chunks += value
                 self._hash.put((buffer, length))
                 self._moved(length)
+            self._pages.settle()  # while the last buffers are still being hashed
         finally:  # both threads end before the descriptors they use are closed
             self._free.put(None)
             self._hash.put(None)

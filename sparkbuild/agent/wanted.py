@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from sparkbuild.agent import members
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import Record, safe_name
@@ -15,8 +13,7 @@ from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.sources import Archives
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """One file. `source` says how to open it, `identity` what it is by content ({} when nobody said), `sha256` in hex
     when it is known beforehand, else "".
     """
@@ -74,6 +71,8 @@ def check_archive(request: dict[str, Any], archives: Archives) -> None:
 
 
 def _of_archive(path: str, request: dict[str, Any], archives: Archives) -> list[Wanted]:
+    from sparkbuild.agent import members  # noqa: PLC0415 - as with archives themselves
+
     archive = archives.archive(path)
     found = []
     for name, member in members.pick(archive.zip.infolist(), list(request["members"]), path).items():

@@ -15,7 +15,6 @@ from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
 
-
 # The version of the ledger that the agent writes (agent.ledger.VERSION; a test holds the two together): a new one is
 # written by staging again, which keeps the files and makes their ledger anew.
 LEDGER = 1
