@@ -59,6 +59,7 @@ def test_the_real_model_fails_what_it_cannot_do(engine: Engine):
     assert "  answer: 19 + 23 = " in error.found
     assert error.wanted == "sum: 42"
     assert error.where == engine.base_url
+    assert [result.ok for result in error.results] == [False, True]
     assert steps[-1] == (2, 2)  # the others were run all the same
 
 

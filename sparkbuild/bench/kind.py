@@ -1,0 +1,51 @@
+"""How reports are looked at and made. Cheap to import: what runs a bench is loaded when one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sparkbuild.bench import goal as _goal
+from sparkbuild.bench.goal import BenchSpec, bench_goal
+from sparkbuild.bench.observe import observe_reports
+from sparkbuild.bench.target import BenchTarget
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.plan import Verdict
+from sparkbuild.core.run import Run
+from sparkbuild.core.state import Made
+
+__all__ = ["BenchKind", "BenchSpec", "BenchTarget", "bench_goal", "observe_reports"]
+
+
+class BenchKind:
+    """Reports live in the workspace, so no agent is asked: the fact is what `observe` reads there.
+
+    `resolve` says at apply time where the lane and the harness are.
+    """
+
+    scheme = "report"
+
+    def __init__(self, root: Path | str, resolve: Callable[[Goal, Run], BenchTarget]) -> None:
+        self._root = Path(root)
+        self._resolve = resolve
+
+    def query(self, goal: Goal) -> dict[str, Any]:
+        """What `observe` needs to look."""
+        return {"recipe": goal.spec.recipe, "label": goal.spec.label}
+
+    def observe(self, goal: Goal) -> dict[str, Any]:
+        """The fact: which packages are there."""
+        return observe_reports(self._root, goal.spec.recipe, goal.spec.label)
+
+    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:  # noqa: ARG002 - reports tell more than the state
+        """Is there a complete package with this key; if not, why."""
+        return _goal.judge(goal, fact)
+
+    def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:  # noqa: ARG002 - a bench is always run whole
+        """Run the bench; returns the bytes of the package. Option `label` names the report otherwise."""
+        from sparkbuild.bench import measure, package  # noqa: PLC0415 - only when a bench runs
+
+        label = str(run.options.get("label") or goal.spec.label)
+        made = measure.measure(goal, self._resolve(goal, run), run, label)
+        return package.size(made)
