@@ -155,7 +155,7 @@ def test_a_digest_that_this_python_has_not(staged: Path) -> None:
 
 def records(sizes: list[int]) -> list[Record]:
     name = digest.best()
-    return [Record(str(n), size, "", bytes(8 * digest.count(size)), name) for n, size in enumerate(sizes)]
+    return [Record(str(n), size, "", bytes(8 * digest.count(size)), name, {}) for n, size in enumerate(sizes)]
 
 
 def test_samples_are_bounded_and_never_the_same() -> None:
