@@ -112,6 +112,7 @@ def test_new_entry_points_are_linked_without_a_new_venv(ready: Project) -> None:
     assert done.returncode == 1
     assert "sparkbuild could not be linked into .venv" in done.stderr
     assert ready.run("look").returncode == 1, "a failed link is tried again"
+    assert sorted(path.name for path in ready.folder.glob(".venv*")) == [".venv", ".venv.lock", ".venv.log"]
 
     pyproject.write_text(PYPROJECT)
     assert ready.run("show").returncode == 0
