@@ -105,7 +105,9 @@ def _sha256(content: bytes) -> str:
 
 def doit(root: Path, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run doit in the workspace."""
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    # compiled modules are kept, as in any shell that does not forbid it
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
     done = subprocess.run(  # noqa: S603 - our own argv
         [sys.executable, "-m", "doit", *args], cwd=root, env=env, capture_output=True, text=True, check=False
     )

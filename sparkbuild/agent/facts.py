@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from typing import Any
 
+from sparkbuild.agent.lanes import runs
+from sparkbuild.agent.procs import Glance
 from sparkbuild.agent.protocol import Reporter
 
 # scheme of the goal -> module of this folder; each has observe(query) -> fact
@@ -15,9 +18,25 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "queries": [{"scheme", ...}]}; result {"facts": [...]} in the same order.
 
     A query that fails gives {"present": false, "problem": text}: one bad folder must not hide the rest of the node.
+    Running lanes are asked at the same time as each other: one that hangs must not hold up the rest.
     """
     del reporter
-    return {"facts": [_observe({"store": request["store"], **query}) for query in request["queries"]]}
+    glance = Glance()
+    facts: list[dict[str, Any]] = [{}] * len(request["queries"])
+    threads = []
+
+    def look(index: int, query: dict[str, Any]) -> None:
+        facts[index] = _observe({"store": request["store"], **query, "glance": glance})
+
+    for index, query in enumerate(request["queries"]):
+        if query["scheme"] == "lane" and runs(request["store"], query["recipe"]):
+            threads.append(threading.Thread(target=look, args=(index, query), daemon=True))
+            threads[-1].start()
+        else:
+            look(index, query)
+    for thread in threads:
+        thread.join()
+    return {"facts": facts}
 
 
 def _observe(query: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from typing import Any, cast
 
 from sparkbuild.agent import procs
@@ -32,31 +31,37 @@ def alive(found: LaneRecord) -> bool:
     return procs.is_same(found.get("pid", 0), found.get("start_ticks", -1), found.get("boot_id", ""))
 
 
+def runs(store: str, recipe: str) -> bool:
+    """True when the lane's process lives."""
+    found = record(store, recipe)
+    return found is not None and alive(found)
+
+
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "recipe", "port"}; a LaneFact."""
+    """Query {"store", "recipe", "port", "glance"?}; a LaneFact."""
     store, recipe = query["store"], query["recipe"]
+    glance: procs.Glance = query.get("glance") or procs.Glance()
     found = record(store, recipe)
     fact: LaneFact = {"record": found, "alive": False, "listening": False, "answers": False, "port_holder": None}
     port = query.get("port") or (found or {}).get("port", 0)
     if found is not None and alive(found):
         fact["alive"] = True
-        table = procs.listeners()
-        inodes = table.get(found["port"], set())
-        members = procs.session_of(found["pid"])
+        inodes = glance.listeners().get(found["port"], set())
+        members = glance.session_of(found["pid"])
         fact["listening"] = bool(inodes) and procs.owns_socket(members, inodes) is not None
         if fact["listening"]:
             fact.update(_answers(found))
         if port != found["port"]:
-            fact["port_holder"] = _foreign(port, table, members)
+            fact["port_holder"] = _foreign(port, glance, members)
     else:
         if found is not None:
             fact["last_lines"] = last_lines(os.path.join(store, found["log"]), 15)
-        fact["port_holder"] = _foreign(port, procs.listeners(), set()) if query.get("ports", True) else None
+        fact["port_holder"] = _foreign(port, glance, set())
     return dict(fact)
 
 
-def _foreign(port: int, table: dict[int, set[str]], ours: set[int]) -> dict[str, Any] | None:
-    holder = procs.holder(port, table)
+def _foreign(port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
+    holder = procs.holder(port, glance.listeners())
     return None if holder is None or holder["pid"] in ours else holder
 
 
@@ -75,6 +80,8 @@ def _answers(found: LaneRecord) -> LaneFact:
 
 def get(host: str, port: int, path: str, timeout: float = ANSWER_TIMEOUT) -> tuple[int, bytes]:
     """A bare HTTP/1.0 GET; (status, body). http.client would double the agent's start-up time."""
+    import socket  # noqa: PLC0415 - most looks ask no lane
+
     with socket.create_connection((host, port), timeout=timeout) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\nAccept: application/json\r\n\r\n".encode())
         data = bytearray()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import pwd
+import threading
 from typing import Any
 
 _LISTEN = "0A"  # state column of /proc/net/tcp, include/net/tcp_states.h
@@ -54,18 +54,46 @@ def listeners() -> dict[int, set[str]]:
     return found
 
 
-def session_of(pid: int) -> set[int]:
-    """All processes of the session a lane was started in (its leader is the recorded pid), and no other: a reused
-    pid is in the set only if it leads a session of its own."""
-    members = set()
+def sessions() -> dict[int, set[int]]:
+    """All processes by session; a lane is the session that its recorded process leads. A reused pid is in the lane's
+    session only if it leads one of its own."""
+    found: dict[int, set[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                if os.getsid(int(entry)) == pid:
-                    members.add(int(entry))
+                found.setdefault(os.getsid(int(entry)), set()).add(int(entry))
             except OSError:
                 continue
-    return members
+    return found
+
+
+def session_of(pid: int) -> set[int]:
+    """All processes of one session."""
+    return sessions().get(pid, set())
+
+
+class Glance:
+    """Ports and sessions as they are at one moment, read when first asked for: reading /proc/net/tcp takes
+    milliseconds, and one look at a node may be about many lanes."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[int, set[str]] | None = None
+        self._sessions: dict[int, set[int]] | None = None
+        self._guard = threading.Lock()
+
+    def listeners(self) -> dict[int, set[str]]:
+        """See `listeners`."""
+        with self._guard:
+            if self._listeners is None:
+                self._listeners = listeners()
+            return self._listeners
+
+    def session_of(self, pid: int) -> set[int]:
+        """See `session_of`."""
+        with self._guard:
+            if self._sessions is None:
+                self._sessions = sessions()
+            return self._sessions.get(pid, set())
 
 
 def owns_socket(pids: set[int], inodes: set[str]) -> int | None:
@@ -108,6 +136,8 @@ def command(pid: int) -> str:
 
 def user(pid: int) -> str:
     """The login name a process runs under."""
+    import pwd  # noqa: PLC0415 - only to name the holder of a port
+
     try:
         uid = os.stat(f"/proc/{pid}").st_uid
         return pwd.getpwuid(uid).pw_name

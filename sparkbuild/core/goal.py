@@ -34,6 +34,11 @@ class Goal(msgspec.Struct, frozen=True, eq=False):
     pools: tuple[str, ...] = ()
     transient: bool = False
     hosts: tuple[str, ...] = ()
+    target: str = ""
+
+    def __post_init__(self) -> None:
+        """`target` is the goal in its exact state, as doit knows it; made once, since every look-up goes by it."""
+        msgspec.structs.force_setattr(self, "target", self.uri.at(self.key.short))
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -44,8 +49,3 @@ class Goal(msgspec.Struct, frozen=True, eq=False):
     def node(self) -> str:
         """The node (or cluster) the goal lives on."""
         return self.uri.node
-
-    @property
-    def target(self) -> str:
-        """The goal in its exact state, as doit knows it."""
-        return self.uri.at(self.key.short)

@@ -88,30 +88,26 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
     wanted = tuple(selected)
     selected_targets = {goal.target for goal in wanted}
     ordered = closure(wanted)
-    verdicts = {goal.target: judge(goal) for goal in ordered}
-    consumers: dict[str, list[Goal]] = {}
-    for goal in ordered:
-        for need in goal.needs:
-            consumers.setdefault(need.target, []).append(goal)
-
-    def left_alone(goal: Goal) -> bool:
-        if not goal.transient or goal.target in selected_targets:
-            return False
-        return all(verdicts[user.target].state == OK for user in consumers.get(goal.target, ()))
-
+    # A transient goal is not even looked at while nobody needs it.
+    verdicts = {goal.target: judge(goal) for goal in ordered if not goal.transient or goal.target in selected_targets}
+    called_for = {need.target for goal in ordered if goal.target in verdicts and _stale(verdicts, goal) for need in goal.needs}
     states: dict[str, str] = {}
     steps = []
     for goal in ordered:
-        verdict = verdicts[goal.target]
-        state, reasons, size = verdict.state, verdict.reasons, verdict.bytes
-        if state != OK and left_alone(goal):
-            text = "not here, and not needed: what is made from it is complete"
-            state, reasons, size = OK, (Reason("needed", text),), 0
-        elif state == OK:
+        if goal.target not in verdicts and goal.target not in called_for:
+            verdict = Verdict(OK, (Reason("needed", "not needed: what is made from it is complete"),))
+        else:
+            verdict = verdicts.get(goal.target) or judge(goal)
+        state, reasons = verdict.state, verdict.reasons
+        if state == OK:
             waits = [need for need in goal.needs if states[need.target] != OK]
             if waits:
                 state = MAYBE
                 reasons = tuple(Reason(str(need.uri), f"waits for {need.task}") for need in waits)
         states[goal.target] = state
-        steps.append(Step(goal, state, reasons, size, verdict))
+        steps.append(Step(goal, state, reasons, verdict.bytes, verdict))
     return Plan(tuple(steps))
+
+
+def _stale(verdicts: dict[str, Verdict], goal: Goal) -> bool:
+    return verdicts[goal.target].state != OK

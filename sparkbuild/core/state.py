@@ -23,6 +23,9 @@ create table if not exists made (
 """
 
 
+_PATIENCE = 30.0  # seconds to wait for another process's write
+
+
 class Made(msgspec.Struct, frozen=True):
     """The last time a goal was made: its key parts, when (unix seconds), how long (s), how much (bytes), in which run."""
 
@@ -46,7 +49,7 @@ class StateStore:
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                self._connection = self._connect()
+                self._connection = self._connect_patiently()
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise  # locked, read-only, disk full: the file may be sound
@@ -57,8 +60,20 @@ class StateStore:
                 self._connection = self._connect()
         return self._connection
 
+    def _connect_patiently(self) -> sqlite3.Connection:
+        # sqlite's own timeout does not cover the switch to WAL mode: two runs that create the file at the same moment,
+        # or one that opens it while the last other one closes it, get "database is locked" at once.
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._connect()
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("pragma journal_mode=wal")
             connection.execute("pragma synchronous=normal")

@@ -38,8 +38,9 @@ class Observer:
 
     def look(self, goals: Iterable[Goal], *, again: bool = False) -> None:
         """Look at all of the goals that were not looked at yet (or at all of them, `again`)."""
+        asked_for = tuple(goals)  # a generator may ask this very observer
         with self._guard:
-            wanted = [goal for goal in goals if again or goal.target not in self._facts]
+            wanted = [goal for goal in asked_for if again or goal.target not in self._facts]
         by_node: dict[str, list[Goal]] = {}
         for goal in wanted:
             local = getattr(self._kinds[goal.uri.scheme], "observe", None)

@@ -74,21 +74,23 @@ class GoalAction(_Action):
 
     def work(self, here: Session, log: Path) -> None:
         """See the class."""
-        goal = self.goal
+        goal: Goal = self.task.meta["goal"]  # as the task's options ask for it
+        options = self.task.options or {}
+        force = here.force or bool(options.get("again"))
         kind = here.kinds[goal.uri.scheme]
         with here.pools.hold(goal.pools):
             verdict = here.look_again(goal)  # under the lock: another run may have made it meanwhile
             if verdict.state == UNKNOWN:
                 raise NotMadeError(f"{goal.task} cannot be made", found=_texts(verdict))
-            if verdict.state == OK and not here.force:
+            if verdict.state == OK and not force:
                 here.runlog.write("ok", task=goal.task, uri=goal.target, text="made by another run meanwhile")
                 return
-            self._check_inputs(here)
-            reasons = [reason.text for reason in verdict.reasons] or ["asked for (always execute)"]
+            _check_inputs(goal, here)
+            reasons = [reason.text for reason in verdict.reasons] or ["asked for"]
             here.runlog.write("start", task=goal.task, uri=goal.target, reasons=reasons, parts=goal.key.parts)
             start = time.time()
-            size = kind.apply(goal, verdict, here.surroundings(goal, self.task.options or {}))
-            self._check_inputs(here)
+            size = kind.apply(goal, verdict, here.surroundings(goal, options))
+            _check_inputs(goal, here)
             after = here.look_again(goal)
             if after.state != OK:
                 raise NotMadeError(
@@ -103,21 +105,6 @@ class GoalAction(_Action):
             here.runlog.write(
                 "made", task=goal.task, uri=goal.target, seconds=round(seconds, 3), bytes=size, log=here.relative(log)
             )
-
-    def _check_inputs(self, here: Session) -> None:
-        """The key names the content of local files: what is used must be that content, before and after."""
-        for item in self.goal.inputs:
-            try:
-                found = hashlib.sha256((here.root / item.path).read_bytes()).hexdigest()
-            except OSError as error:
-                found = error.strerror or str(error)
-            if found != item.sha256:
-                raise SealError(
-                    f"{item.path} changed while {self.goal.task} was at work; nothing was recorded",
-                    found=found[:12],
-                    wanted=item.sha256[:12],
-                    next="run again: the new content is used then",
-                )
 
 
 class Proc(_Action):
@@ -176,3 +163,19 @@ class StopAction(_Action):
 
 def _texts(verdict: Verdict) -> str:
     return "\n".join(reason.text for reason in verdict.reasons)
+
+
+def _check_inputs(goal: Goal, here: Session) -> None:
+    """The key names the content of local files: what is used must be that content, before and after."""
+    for item in goal.inputs:
+        try:
+            found = hashlib.sha256((here.root / item.path).read_bytes()).hexdigest()
+        except OSError as error:
+            found = error.strerror or str(error)
+        if found != item.sha256:
+            raise SealError(
+                f"{item.path} changed while {goal.task} was at work; nothing was recorded",
+                found=found[:12],
+                wanted=item.sha256[:12],
+                next="run again: the new content is used then",
+            )

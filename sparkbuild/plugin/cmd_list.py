@@ -7,7 +7,6 @@ from typing import Any
 from doit.cmd_list import List as DoitList
 
 from sparkbuild.plugin.command import FactCommand
-from sparkbuild.plugin.session import current
 
 _MORE = {
     "name": "brief",
@@ -37,14 +36,42 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
         brief: bool = False,  # noqa: FBT001, FBT002
         pos_args: Any = None,
     ) -> int:
-        session = current()
+        session = self.session_or_none
         if session is None:
             return int(super()._execute(subtasks, quiet, status, private, list_deps, template, sort, pos_args))
         self.checked(pos_args or [])
         show_all = subtasks or not brief
-        if show_all and not pos_args:
-            self.task_list = [task for task in self.task_list if task.subtask_of or not task.has_subtask]
-        if status:
-            session.plan(self.chosen([]))
-        super()._execute(show_all, quiet, status, private, list_deps, template, sort, pos_args)
+        if self.session.listing:
+            self._print_fast(quiet=quiet)
+        else:
+            if show_all and not pos_args:
+                self.task_list = [task for task in self.task_list if task.subtask_of or not task.has_subtask]
+            if status:
+                session.plan(self.chosen([]))
+            super()._execute(show_all, quiet, status, private, list_deps, template, sort, pos_args)
         return 2 if self.tell_problems() else 0
+
+    def execute(self, params: Any, args: Any) -> Any:
+        """See FactCommand. The plain list is printed from the goals; only its rarer forms need doit's tasks."""
+        if not args and not any(params[name] for name in ("status", "list_deps", "template", "private", "brief")):
+            self.plain = params["sort"] == "name"
+        return super().execute(params, args)
+
+    plain = False
+
+    def prepare(self) -> None:
+        """Before the tasks are made."""
+        self.session.listing = self.plain
+
+    def _print_fast(self, *, quiet: bool) -> None:
+        lines = {task: goal.doc for task, goal in self.session.goals.by_task.items()}
+        for name, members in self.session.groups().items():
+            if ":" in name:
+                basename, _, rest = name.partition(":")
+                lines[name] = f"{basename} all of {rest} ({len(members)})"
+        for task in self.task_list:
+            if (task.subtask_of or not task.has_subtask) and not task.name.startswith("_"):
+                lines[task.name] = task.doc or ""
+        width = max(map(len, lines), default=0) + 3
+        for name in sorted(lines):
+            self.outstream.write(f"{name}\n" if quiet else f"{name:<{width}}{lines[name]}\n")

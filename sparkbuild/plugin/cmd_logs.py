@@ -23,6 +23,7 @@ class Logs(FactCommand):
     """The command `logs`."""
 
     name = "logs"
+    needs_tasks = False
     doc_purpose = "show the log of a lane"
     doc_usage = "RECIPE"
     doc_description = None

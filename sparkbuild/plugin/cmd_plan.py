@@ -26,6 +26,7 @@ class PlanCommand(FactCommand):
     """The command `plan`."""
 
     name = "plan"
+    needs_tasks = False
     doc_purpose = "show what would run, where, why, and how many bytes would move"
     doc_usage = "[TASK ...]"
     doc_description = (
@@ -37,8 +38,6 @@ class PlanCommand(FactCommand):
 
     def _execute(self, as_json: bool, verbose: bool, pos_args: Any = None) -> int:  # noqa: FBT001
         session = self.session
-        for node in session.workspace.config.nodes:
-            session.nodes.agent(node).warm()
         made = session.plan(self.chosen(pos_args or []))
         if as_json:
             steps = [step.as_dict(f"doit {step.goal.task}") for step in made]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gc
 from typing import Any
 
 from doit.action import PythonAction
@@ -14,7 +15,6 @@ from doit.task import Stream
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.runner import runner
-from sparkbuild.plugin.session import current
 
 
 class Run(FactCommand, DoitRun):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         failure_verbosity: int = 0,
         pdb: bool = False,  # noqa: FBT001, FBT002
     ) -> int:
-        session = current()
+        session = self.session_or_none
         if session is None:
             return int(
                 super()._execute(
@@ -48,6 +48,8 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             )  # fmt: skip
         if par_type != "thread":
             raise InvalidCommand("tasks of a workspace run in threads: -P process is not offered")
+        gc.freeze()
+        gc.enable()
         self._check_selection()
         PythonAction.pm_pdb = pdb
         self.control = TaskControl(self.task_list, auto_delayed_regex=auto_delayed_regex)

@@ -17,6 +17,7 @@ class Status(FactCommand):
     """The command `status`."""
 
     name = "status"
+    needs_tasks = False
     doc_purpose = "show what serves where, since when, from which lock"
     doc_usage = "[RECIPE ...]"
     doc_description = None

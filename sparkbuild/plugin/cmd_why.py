@@ -15,6 +15,7 @@ class Why(FactCommand):
     """The command `why`."""
 
     name = "why"
+    needs_tasks = False
     doc_purpose = "say why a task would run, or why not"
     doc_usage = "TASK [TASK ...]"
     doc_description = "Names each cause as old value -> new value, for the task and for all it stands on."
@@ -24,8 +25,6 @@ class Why(FactCommand):
         if not pos_args:
             raise InvalidCommand("name a task: doit why serve:<recipe>")
         chosen = self.chosen(pos_args)
-        if not chosen:
-            raise InvalidCommand(f"{', '.join(pos_args)}: not a goal; it runs whenever it is asked for")
         targets = {goal.target for goal in chosen}
         steps = list(self.session.plan(chosen))
         for step in sorted(steps, key=lambda step: step.goal.target not in targets):

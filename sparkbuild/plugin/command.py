@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
+import fnmatch
+import gc
 import os
 import sys
 from collections.abc import Iterable
 from typing import Any
 
 from doit.cmd_base import DoitCmdBase
-from doit.control import TaskControl
 from doit.exceptions import InvalidCommand
 
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.interrupt import handling
-from sparkbuild.plugin.dependencies import Dependencies, goal_of
-from sparkbuild.plugin.session import Session, current
+from sparkbuild.plugin.dependencies import Dependencies
+from sparkbuild.plugin.session import Session, session
 
 
 class FactCommand(DoitCmdBase):  # type: ignore[misc]
     """Mixed in before a doit command. In a folder that is no workspace of ours, doit's own behaviour is left alone."""
 
     execute_tasks = False
+    needs_tasks = True  # False: works on goals alone, and does not pay for making a doit task of each
 
     def execute(self, params: Any, args: Any) -> Any:
         """See doit; every error that a user can cause is one message, never a traceback."""
+        gc.disable()  # nothing made while loading is garbage; `run` turns it on again
         with handling():
             try:
                 self.loader.setup(params)
                 params.update_defaults(self.loader.load_doit_config())
-                if params["backend"] == "sparkbuild":
-                    self.dep_manager = Dependencies(
-                        self._backends.get("sparkbuild"),
-                        params["dep_file"],
-                        checker_cls=self.get_checker_cls(params["check_file_uptodate"]),
-                        codec_cls=self.get_codec_cls(params["codec_cls"]),
-                    )
+                if params["backend"] != "sparkbuild":
+                    return super().execute(params, args)
+                self.session_or_none = session()
+                self.prepare()
+                if not self.needs_tasks:
+                    return self._execute_without_tasks(params, args)
+                self.dep_manager = Dependencies(
+                    self._backends.get("sparkbuild"),
+                    params["dep_file"],
+                    checker_cls=self.get_checker_cls(params["check_file_uptodate"]),
+                    codec_cls=self.get_codec_cls(params["codec_cls"]),
+                )
                 return super().execute(params, args)
             except SparkbuildError as error:
                 raise InvalidCommand(str(error)) from error
@@ -44,9 +52,16 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return 141
             finally:
-                session = current()
-                if session is not None:
-                    session.close()
+                if self.session_or_none is not None:
+                    self.session_or_none.close()
+
+    def prepare(self) -> None:
+        """Called when the workspace is read and before tasks are made."""
+
+    def _execute_without_tasks(self, params: Any, args: Any) -> Any:
+        params["pos_args"] = args
+        names = self._execute.__code__.co_varnames[1 : self._execute.__code__.co_argcount]
+        return self._execute(**{name: params[name] for name in names})
 
     def parse_execute(self, in_args: Any) -> Any:
         """Options may stand before or after names; doit's getopt stops at the first name. Not so for `run`, where what
@@ -61,48 +76,60 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             in_args = [piece for pair in options for piece in pair if piece] + names
         return super().parse_execute(in_args)
 
+    session_or_none: Session | None = None
+
     @property
     def session(self) -> Session:
         """The workspace's session; an error in a folder without one."""
-        found = current()
-        if found is None:
+        if self.session_or_none is None:
             raise SparkbuildError(
                 "this dodo.py is not a sparkbuild workspace",
                 wanted="from sparkbuild.plugin.tasks import *  and  DOIT_CONFIG = config()",
                 next="python -m sparkbuild init DIR makes one",
             )
-        return found
+        return self.session_or_none
 
-    def checked(self, names: Iterable[str], *, commands: bool = False) -> None:
-        """Raise for a name that is no task and no target, with a suggestion, or with the reason it is missing."""
-        known = {task.name for task in self.task_list} | {target for task in self.task_list for target in task.targets}
+    def known(self) -> dict[str, list[str]]:
+        """Every name that may be selected, with the tasks of goals behind it."""
+        goals = self.session.goals.by_task
+        names = {task: [task] for task in goals} | self.session.groups()
+        names |= {goal.target: [task] for task, goal in goals.items()}
+        for task in getattr(self, "task_list", None) or ():
+            names.setdefault(task.name, [])
+        for name in self.session.stoppable():
+            names.setdefault(f"stop:{name}", [])
+        return names
+
+    def checked(self, names: Iterable[str], *, commands: bool = False) -> dict[str, list[str]]:
+        """Every known name; raises for one that is none, with a suggestion, or with the reason it is missing."""
+        known = self.known()
         for name in names:
             if name in known or "*" in name or name.startswith("-"):
                 continue
-            session = current()
-            problem = session.problem_for(name) if session is not None else None
+            if not self.needs_tasks and not hasattr(self, "task_list"):
+                self.task_list = self.loader.load_tasks(cmd=self, pos_args=[])  # the user's own tasks, to suggest from
+                known = self.known()
+                if name in known:
+                    continue
+            problem = self.session.problem_for(name)
             if problem is not None:
                 raise InvalidCommand(str(problem))
             raise InvalidCommand(_unknown(name, sorted(known), list(self.loader.cmd_names) if commands else []))
+        return known
 
     def chosen(self, names: Iterable[str]) -> tuple[Goal, ...]:
-        """The goals of the named tasks (all goals when none is named), groups taken apart."""
+        """The goals behind names, groups and `*` patterns taken apart; all that are asked for by name when none is."""
+        goals = self.session.goals.by_task
         names = list(names)
-        self.checked(names)
-        tasks = {task.name: task for task in self.task_list}
         if not names:
-            return tuple(goal for task in self.task_list if (goal := goal_of(task)) is not None)
-        control = TaskControl(self.task_list)
-        control.process(names)
+            return tuple(goal for goal in goals.values() if not goal.transient)
+        known = self.checked(names)
         found: dict[str, Goal] = {}
-        waiting = list(control.selected_tasks)
-        while waiting:
-            task = tasks[waiting.pop(0)]
-            goal = goal_of(task)
-            if goal is not None:
-                found[goal.task] = goal
-            elif not task.actions:
-                waiting = list(task.task_dep) + waiting
+        for name in names:
+            matching = fnmatch.filter(goals, name) if "*" in name else known.get(name, [])
+            if not matching and not self.execute_tasks:
+                raise InvalidCommand(f"{name} is no goal: there is nothing to plan, it runs whenever it is asked for")
+            found |= {task: goals[task] for task in matching}
         return tuple(found.values())
 
     def tell_problems(self) -> int:
@@ -113,14 +140,13 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         return len(problems)
 
 
-def _unknown(name: str, tasks: list[str], commands: list[str]) -> str:
+def _unknown(name: str, names: list[str], commands: list[str]) -> str:
     import difflib  # noqa: PLC0415 - only after a typing error
 
-    close = difflib.get_close_matches(name, tasks + commands, n=3, cutoff=0.6)
-    if not close and ":" not in name:
-        close = [task for task in tasks if task.endswith(f":{name}")][:3]
+    close = [known for known in names if known.endswith(f":{name}") and "://" not in known]
+    close += difflib.get_close_matches(name, names + commands, n=3, cutoff=0.6)
     lines = [f"there is no task {name!r}"]
     if close:
-        lines.append(f"  did you mean: {', '.join(close)}?")
+        lines.append(f"  did you mean: {', '.join(dict.fromkeys(close[:3]))}?")
     lines.append("  next:   doit list")
     return "\n".join(lines)

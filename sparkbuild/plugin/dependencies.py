@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from doit.dependency import Dependency, DependencyStatus
 
 from sparkbuild.core.goal import Goal
@@ -25,6 +27,12 @@ class Dependencies(Dependency):  # type: ignore[misc]
             return super().get_status(task, tasks_dict, get_log)
         task.dep_changed = []
         result = DependencyStatus(get_log)
+        if task.params:
+            task.init_options()
+            goal = task.meta["goal"] = variant(goal, task.options)
+            if task.options.get("again"):
+                result.add_reason("facts", "asked for again")
+                return result
         step = session.step(goal)
         state, reasons = step.state, step.reasons
         if state == MAYBE:
@@ -73,3 +81,12 @@ def goal_of(task: Any) -> Goal | None:
     """The goal a doit task was made for."""
     meta = task.meta
     return meta.get("goal") if isinstance(meta, dict) else None
+
+
+def variant(goal: Goal, options: Mapping[str, Any]) -> Goal:
+    """The goal that a task's options ask for: `--label` names another report."""
+    label = options.get("label")
+    if goal.uri.scheme != "report" or not label:
+        return goal
+    uri = msgspec.structs.replace(goal.uri, path=f"{goal.spec.recipe}/{label}")
+    return msgspec.structs.replace(goal, uri=uri, spec=msgspec.structs.replace(goal.spec, label=label))

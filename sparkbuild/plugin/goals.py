@@ -120,7 +120,9 @@ def _recipe(
         from sparkbuild.bench.kind import bench_goal  # noqa: PLC0415 - a workspace without benches need not load it
 
         harness = image_on(recipe.spec.bench.image)
-        goals.add(bench_goal(recipe.name, recipe.spec.cluster, recipe.spec.bench, lane, harness))
+        used = (workspace.images[name].lock for name in (recipe.spec.image, recipe.spec.bench.image))
+        locks = {lock.name: lock.sha256 for lock in used}
+        goals.add(bench_goal(recipe.name, recipe.spec.cluster, recipe.spec.bench, lane, harness, locks=locks))
 
 
 def _lane(workspace: Workspace, recipe: Recipe, node: str, image: Goal, staged: dict[str, Goal]) -> Goal:

@@ -6,7 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.core.errors import NotReadyError
 from sparkbuild.core.goal import Goal
+from sparkbuild.core.plan import OK
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.images.venv import VenvKind, folder_in_store
 from sparkbuild.nodes.artifacts import ArtifactKind
@@ -47,4 +49,24 @@ def check_gates(gates: Sequence[Any], base_url: str, model_id: str, run: Run) ->
 
 def bench_target(session: Session, goal: Goal, run: Run) -> Any:
     """Where and with what a bench runs: the lane's address and the harness image, as they are on the node now."""
-    raise NotImplementedError
+    del run
+    from sparkbuild.bench.target import BenchTarget  # noqa: PLC0415
+
+    lane, harness = goal.needs
+    node = lane.nodes[0]
+    fact = session.observer.fact(lane)
+    if session.judge(lane).state != OK:
+        session.observer.look([lane], again=True)
+        fact = session.observer.fact(lane)
+    record = fact.get("record")
+    if not fact.get("alive") or record is None:
+        raise NotReadyError(f"lane {goal.spec.recipe} does not run", next=f"doit serve:{goal.spec.recipe}")
+    store = session.nodes.store(node)
+    image = os.path.join(store, folder_in_store(harness))
+    return BenchTarget(
+        base_url=f"http://{record['host']}:{record['port']}",
+        model_id=record["model_id"],
+        python=os.path.join(image, "bin", "python"),
+        files=os.path.join(image, "files"),
+        staged={block: os.path.normpath(os.path.join(store, path)) for block, path in lane.spec.staged.items()},
+    )

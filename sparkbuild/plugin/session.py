@@ -9,7 +9,8 @@ from typing import Any
 
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
-from sparkbuild.core.plan import Plan, Step, Verdict, plan
+from sparkbuild.core.plan import OK, Plan, Step, Verdict, closure
+from sparkbuild.core.plan import plan as make_plan
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.core.runlog import RunLog
@@ -42,6 +43,7 @@ class Session:
         self.locks = root / STATE / "locks"
         self.pools = Pools({**_POOLS, **{f"node:{name}": 1 for name in config.nodes}, **config.pools})
         self.force = False
+        self.listing = False
         self.progress: Any = None
         self.made: dict[str, tuple[float, int]] = {}  # target -> seconds, bytes, of what this run made
         self._last: dict[str, Made] | None = None
@@ -65,12 +67,14 @@ class Session:
         return self.judge(goal)
 
     def plan(self, goals: Iterable[Goal]) -> Plan:
-        """The plan for the goals; all nodes are asked once, at the same time."""
-        from sparkbuild.core.plan import closure  # noqa: PLC0415 - keeps the name `plan` above readable
-
+        """The plan for the goals; all nodes are asked at the same time, once for what stays and once for what is missing."""
         wanted = tuple(goals)
-        self.observer.look(closure(wanted))
-        made = plan(wanted, self.judge)
+        selected = {goal.target for goal in wanted}
+        ordered = closure(wanted)
+        first = [goal for goal in ordered if not goal.transient or goal.target in selected]
+        self.observer.look(first)
+        self.observer.look(need for goal in first if self.judge(goal).state != OK for need in goal.needs)
+        made = make_plan(wanted, self.judge)
         with self._guard:
             self._plan |= {step.goal.target: step for step in made}
         return made
@@ -104,6 +108,26 @@ class Session:
             return str(path.relative_to(self.root))
         except ValueError:
             return str(path)
+
+    def groups(self) -> dict[str, list[str]]:
+        """Names that stand for several goals (`stage`, `stage:demo`, `stage:demo:dgx1`) and the tasks of these."""
+        found: dict[str, list[str]] = {}
+        for task in self.goals.by_task:
+            pieces = task.split(":")
+            for end in range(1, len(pieces)):
+                name = ":".join(pieces[:end])
+                if name not in self.goals.by_task:
+                    found.setdefault(name, []).append(task)
+        return found
+
+    def stoppable(self) -> dict[str, tuple[str, float]]:
+        """Recipes whose lane can be stopped: node and grace. A lane must stay stoppable while its recipe is broken."""
+        found = {name: (lane.nodes[0], lane.spec.stop_grace) for name, lane in self.goals.lanes.items()}
+        for problem in self.goals.problems:
+            folder, _, name = problem.partition("/")
+            if folder == "recipes" and name not in found:
+                found[name] = (next(iter(self.workspace.config.nodes)), 15.0)
+        return found
 
     def problem_for(self, task: str) -> SparkbuildError | None:
         """The configuration error that keeps a task of this name from existing, if there is one."""

@@ -35,23 +35,15 @@ def config(**settings: Any) -> dict[str, Any]:
 def task_sparkbuild() -> Iterator[dict[str, Any]]:
     """All tasks of the workspace."""
     here = session()
-    groups: dict[str, list[str]] = {}
-    for task, goal in here.goals.by_task.items():
-        yield task_of(goal)
-        pieces = task.split(":")
-        for end in range(2, len(pieces)):
-            groups.setdefault(":".join(pieces[:end]), []).append(task)
-    for name, members in groups.items():
-        if name not in here.goals.by_task:
+    if not here.listing:  # `doit list` prints goals without paying for a thousand doit tasks
+        for goal in here.goals.by_task.values():
+            yield task_of(goal)
+        for name, members in here.groups().items():
             basename, _, rest = name.partition(":")
-            yield group_of(basename, rest, f"{basename} all of {rest} ({len(members)})", members)
-    for recipe, lane in here.goals.lanes.items():
-        yield stop_task(recipe, lane.nodes[0], lane.spec.stop_grace)
-    for problem in here.goals.problems:
-        folder, _, name = problem.partition("/")
-        if folder == "recipes" and name not in here.goals.lanes:
-            # a lane that runs must stay stoppable while its recipe is being edited
-            yield from (stop_task(name, node, 15.0) for node in list(here.workspace.config.nodes)[:1])
+            if rest:  # the group of a basename is made by doit
+                yield group_of(basename, rest, f"{basename} all of {rest} ({len(members)})", members)
+    for recipe, (node, grace) in here.stoppable().items():
+        yield stop_task(recipe, node, grace)
     yield check_task(here)
     for name in here.workspace.locks:
         yield pin_task(here, name)

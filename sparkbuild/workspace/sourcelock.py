@@ -32,10 +32,13 @@ class SourceLock(msgspec.Struct, frozen=True):
     values: dict[str, str]
     sha256: str
     lines: dict[str, int] = {}
+    read_artifacts: dict[str, Artifact] = {}  # those asked for so far: each is asked for twice in every run
 
     def artifact(self, component: str) -> Artifact:
         """The artifact of that name; raises LockError when it is missing (did you mean) or not completely pinned."""
-        return _artifact.artifact(component, self.values, self.path, self.lines)
+        if component not in self.read_artifacts:
+            self.read_artifacts[component] = _artifact.artifact(component, self.values, self.path, self.lines)
+        return self.read_artifacts[component]
 
     def artifacts(self) -> tuple[str, ...]:
         """The components that are artifacts, sorted."""

@@ -110,3 +110,25 @@ def test_a_writer_waits_for_another(tmp_path: Path) -> None:
     assert time.monotonic() - start > 0.2
     store.close()
     other.close()
+
+
+def _write_one(path: Path, name: str) -> None:
+    store = StateStore(path)
+    store.rows()
+    store.save_row(name, "{}")
+    store.close()
+
+
+def test_many_may_create_the_file_at_the_same_moment(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+    for attempt in range(20):
+        path = tmp_path / str(attempt) / "state.db"
+        writers = [context.Process(target=_write_one, args=(path, name)) for name in "abc"]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+            assert writer.exitcode == 0
+        store = StateStore(path)
+        assert set(store.rows()) == set("abc")
+        store.close()
