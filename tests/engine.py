@@ -95,18 +95,19 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start_engine(python: Path, model: Path, log: Path, *extra: str, port: int = 0) -> Engine:
-    """Start images/llamacpp/serve.py with the demo's template and wait until it is healthy.
+def start_engine(
+    python: Path, model: Path, log: Path, *extra: str, port: int = 0, template: Path | None = TEMPLATE
+) -> Engine:
+    """Start images/llamacpp/serve.py, by default with the demo's template, and wait until it is healthy.
 
     Raises RuntimeError with its log when it ends before that.
     """
     port = port or free_port()
     base_url = f"http://127.0.0.1:{port}"
     argv = [python, SERVE, "--model", model, "--alias", MODEL_ID, "--port", str(port), "--parallel", "2"]
+    argv += ["--chat-template", template] if template else []
     with log.open("wb") as sink:
-        process = subprocess.Popen(
-            [*map(str, argv), "--chat-template", str(TEMPLATE), "--metrics", *extra], stdout=sink, stderr=sink
-        )
+        process = subprocess.Popen([*map(str, argv), "--metrics", *extra], stdout=sink, stderr=sink)
     engine = Engine(base_url, MODEL_ID, process, log)
     deadline = time.monotonic() + 60
     while not healthy(base_url):
