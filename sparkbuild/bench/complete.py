@@ -11,6 +11,8 @@ from sparkbuild.workspace.schema import Bench, Throughput, ToolEval
 def problems(bench: Bench, scores: Scores | None, speed: Speed | None) -> list[str]:
     """What is missing, one line each; [] when everything that was asked for was measured."""
     found = []
+    if bench.tool_eval is None and bench.throughput is None:
+        found.append("the recipe's [bench] asks for nothing: give it [bench.tool_eval] or [bench.throughput]")
     if bench.tool_eval is not None:
         found += _scores(bench.tool_eval, scores)
     if bench.throughput is not None:

@@ -14,6 +14,7 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z", max_length=
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
+Text = Annotated[str, Meta(pattern=r"\S")]
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,8 +92,8 @@ class SmokeGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sm
     """A question with a known answer at temperature 0; `expect` must stand in the answer as whole words."""
 
     id: Name
-    prompt: str
-    expect: str
+    prompt: Text
+    expect: Text
     max_tokens: Positive = 512
     timeout: Seconds = 120.0
 
@@ -101,8 +102,8 @@ class ToolGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="too
     """The model must call `tool` with exactly `arguments`; `parameters` is the tool's JSON schema."""
 
     id: Name
-    prompt: str
-    tool: str
+    prompt: Text
+    tool: Text
     description: str
     parameters: dict[str, Any]
     arguments: dict[str, Any]
