@@ -108,7 +108,7 @@ def doit(root: Path, *args: str, check: bool = True) -> subprocess.CompletedProc
     # compiled modules are kept, as in any shell that does not forbid it
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
-    done = subprocess.run(  # noqa: S603 - our own argv
+    done = subprocess.run(
         [sys.executable, "-m", "doit", *args], cwd=root, env=env, capture_output=True, text=True, check=False
     )
     if check and done.returncode:

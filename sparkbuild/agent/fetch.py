@@ -76,7 +76,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
 
 def _wheel(request: dict[str, Any], folder: str, part: str, reporter: Reporter) -> None:
-    """pip downloads it: index, proxy and certificate settings are pip's own, and it checks the hash as well."""
+    """Pip downloads it: index, proxy and certificate settings are pip's own, and it checks the hash as well."""
     work = os.path.join(folder, "download")
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
@@ -105,7 +105,12 @@ def _wheel(request: dict[str, Any], folder: str, part: str, reporter: Reporter) 
 def pip(argv: list[str], folder: str, reporter: Reporter, what: str, env: dict[str, str]) -> list[str]:
     """Run pip, its lines to the log, the growth of `folder` as progress; its last error as an AgentError."""
     process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | env, text=True
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | env,
+        text=True,
     )
     done = threading.Event()
 
@@ -128,10 +133,14 @@ def pip(argv: list[str], folder: str, reporter: Reporter, what: str, env: dict[s
         said = [line for line in lines if line.startswith("ERROR")] or lines[-5:]
         text = "\n".join(lines)
         if "HASH" in text.upper() and "MATCH" in text.upper():
-            raise AgentError(f"{what}: a file's hash is not the locked one", kind="integrity", found="\n".join(lines[-12:]))
+            raise AgentError(
+                f"{what}: a file's hash is not the locked one", kind="integrity", found="\n".join(lines[-12:])
+            )
         if "No space left" in text:
             raise AgentError(f"{what}: no space left", kind="space", where=folder, found=said[-1])
-        raise AgentError(f"{what} failed", kind="node", found="\n".join(said[-6:]), next="see the log above these lines")
+        raise AgentError(
+            f"{what} failed", kind="node", found="\n".join(said[-6:]), next="see the log above these lines"
+        )
     return lines
 
 
@@ -152,7 +161,8 @@ def _url(request: dict[str, Any], part: str, reporter: Reporter) -> None:
     if scheme == "file":
         _copy(inside(request["root"], rest.removeprefix("//")), part, reporter)
         return
-    import urllib.request  # noqa: PLC0415 - costs 40 ms, and most runs fetch nothing
+    import urllib.error  # noqa: PLC0415 - costs 40 ms, and most runs fetch nothing
+    import urllib.request  # noqa: PLC0415
 
     done = os.path.getsize(part) if os.path.exists(part) else 0
     ask = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})  # noqa: S310 - http(s) by the lock's check
@@ -168,15 +178,22 @@ def _url(request: dict[str, Any], part: str, reporter: Reporter) -> None:
                     sink.write(block)
                     reporter.progress("download", sink.tell(), total)
                 size = sink.tell()
-    except urllib.request.HTTPError as error:  # type: ignore[attr-defined]
+    except urllib.error.HTTPError as error:
         if error.code == 416:  # the part is already whole, or longer than the file: the hash decides
             return
         raise AgentError("download failed", kind="node", where=url, found=f"HTTP {error.code}") from error
     except OSError as error:
-        raise AgentError("download failed", kind="node", where=url, found=str(error), next="run again: it resumes") from error
+        raise AgentError(
+            "download failed", kind="node", where=url, found=str(error), next="run again: it resumes"
+        ) from error
     if total is not None and size < total:
         raise AgentError(
-            "download was cut", kind="node", where=url, found=f"{size} bytes", wanted=f"{total} bytes", next="run again: it resumes"
+            "download was cut",
+            kind="node",
+            where=url,
+            found=f"{size} bytes",
+            wanted=f"{total} bytes",
+            next="run again: it resumes",
         )
 
 

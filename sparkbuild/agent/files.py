@@ -69,7 +69,9 @@ def locked(path: str, what: str) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AgentError(
-                f"{what} is being worked on by another process on this node", where=path, next="wait for it, then run again"
+                f"{what} is being worked on by another process on this node",
+                where=path,
+                next="wait for it, then run again",
             ) from None
         yield
     finally:

@@ -74,7 +74,7 @@ def _answers(found: LaneRecord) -> LaneFact:
         status, body = get(found["host"], found["port"], "/v1/models")
         ids = [str(entry.get("id")) for entry in json.loads(body)["data"]] if status == 200 else []
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return {"answers": False, "problem": f"no answer on port {found['port']}: {error or type(error).__name__}"}
+        return {"answers": False, "problem": f"no answer on port {found['port']}: {str(error) or type(error).__name__}"}
     return {"answers": True, "served_ids": ids}
 
 

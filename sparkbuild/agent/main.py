@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import sys
+from types import ModuleType
 from typing import Any
 
 from sparkbuild.agent.protocol import AgentError, Reporter, end_with_stdin
@@ -39,16 +40,20 @@ def _read_request() -> dict[str, Any]:
     return request
 
 
+def _module(verb: str) -> ModuleType:
+    if verb not in VERBS:
+        raise AgentError(f"the agent has no verb {verb!r}", wanted=", ".join(VERBS))
+    return importlib.import_module(f"sparkbuild.agent.{VERBS[verb]}")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     verb = (sys.argv[1:] if argv is None else argv)[0]
     reporter = Reporter()
     try:
-        if verb not in VERBS:
-            raise AgentError(f"the agent has no verb {verb!r}", wanted=", ".join(VERBS))
         request = _read_request()
         end_with_stdin()
-        module = importlib.import_module(f"sparkbuild.agent.{VERBS[verb]}")
+        module = _module(verb)
         result = module.run(request, reporter)
     except AgentError as error:
         reporter.emit("error", **error.fields)

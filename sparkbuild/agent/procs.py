@@ -39,7 +39,8 @@ def is_same(pid: int, ticks: int, boot: str) -> bool:
 
 def listeners() -> dict[int, set[str]]:
     """Listening TCP ports of this network namespace and the socket inodes behind each. Opens no connection: a
-    rendezvous port that sees one opened and dropped may count it as a rank."""
+    rendezvous port that sees one opened and dropped may count it as a rank.
+    """
     found: dict[int, set[str]] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -56,7 +57,8 @@ def listeners() -> dict[int, set[str]]:
 
 def sessions() -> dict[int, set[int]]:
     """All processes by session; a lane is the session that its recorded process leads. A reused pid is in the lane's
-    session only if it leads one of its own."""
+    session only if it leads one of its own.
+    """
     found: dict[int, set[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -74,7 +76,8 @@ def session_of(pid: int) -> set[int]:
 
 class Glance:
     """Ports and sessions as they are at one moment, read when first asked for: reading /proc/net/tcp takes
-    milliseconds, and one look at a node may be about many lanes."""
+    milliseconds, and one look at a node may be about many lanes.
+    """
 
     def __init__(self) -> None:
         self._listeners: dict[int, set[str]] | None = None

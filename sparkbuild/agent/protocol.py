@@ -1,8 +1,8 @@
 """How the agent talks: one JSON request line on stdin, JSON lines on stdout, the last one a result or an error.
 
-Events: {"event": "progress", "phase", "bytes", "total"} at least twice a second while bytes move,
-{"event": "log", "text"}, and at the end {"event": "result", ...} or {"event": "error", "kind", "what", "where", "found",
-"wanted", "next"}. Exit code 0 with a result, 1 with an error. The agent ends when its stdin closes, so that nothing
+Events: {"event": "progress", "phase", "bytes", "total"} at least twice a second while bytes move, {"event": "log",
+"text"}, and at the end {"event": "result", ...} or {"event": "error", "kind", "what", "where", "found", "wanted",
+"next"}. Exit code 0 with a result, 1 with an error. The agent ends when its stdin closes, so that nothing
 works on after its caller is gone.
 """
 
@@ -18,10 +18,18 @@ from typing import Any
 
 class AgentError(Exception):
     """A failure the operator should read. `kind` picks the error class on the calling side:
-    integrity, space, port, engine, config, node, or "" for the base class."""
+    integrity, space, port, engine, config, node, or "" for the base class.
+    """
 
     def __init__(
-        self, what: str, *, kind: str = "", where: str = "", found: str = "", wanted: str = "", next: str = ""  # noqa: A002
+        self,
+        what: str,
+        *,
+        kind: str = "",
+        where: str = "",
+        found: str = "",
+        wanted: str = "",
+        next: str = "",  # noqa: A002
     ) -> None:
         super().__init__(what)
         self.fields = {"kind": kind, "what": what, "where": where, "found": found, "wanted": wanted, "next": next}

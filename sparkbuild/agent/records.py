@@ -38,7 +38,8 @@ class LaneRecord(TypedDict, total=False):
 
 class LaneFact(TypedDict, total=False):
     """What is seen of a lane: its record, whether that very process lives, listens and answers, and who else holds
-    the port ({"pid", "command", "user"})."""
+    the port ({"pid", "command", "user"}).
+    """
 
     record: LaneRecord | None
     alive: bool

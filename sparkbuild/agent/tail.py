@@ -28,9 +28,9 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         rest = b""
         while request["follow"]:
             is_alive = lanes.alive(found)  # asked before reading: what it wrote last is read once more
-            *lines, rest = (rest + file.read()).split(b"\n")
-            for line in lines:
-                reporter.log(line.decode(errors="replace"))
+            *complete, rest = (rest + file.read()).split(b"\n")
+            for data in complete:
+                reporter.log(data.decode(errors="replace"))
             if not is_alive:
                 break
             time.sleep(0.1)

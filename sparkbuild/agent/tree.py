@@ -17,7 +17,7 @@ def write(folder: str) -> int:
     paths = sorted(_files(folder))
     with ThreadPoolExecutor(2) as pool:  # hashlib lets go of the GIL
         digests = list(pool.map(lambda path: _digest(os.path.join(folder, path)), paths))
-    write_json(os.path.join(folder, "tree.json"), {"files": dict(zip(paths, digests))})
+    write_json(os.path.join(folder, "tree.json"), {"files": dict(zip(paths, digests, strict=True))})
     return sum(_lstat_size(os.path.join(folder, path)) for path in paths)
 
 
@@ -35,14 +35,13 @@ def problem(folder: str) -> str:
     known = (read_json(cache) or {}).get("stamps")
     stamps: dict[str, list[int]] = known if isinstance(known, dict) else {}
     fresh: dict[str, list[int]] = {}
-    missing = 0
+    missing: list[str] = []
     for path, digest in recorded.items():
         full = os.path.join(folder, path)
         try:
             stat = os.lstat(full)
         except OSError:
-            missing += 1
-            first_missing = path if missing == 1 else first_missing
+            missing.append(path)
             continue
         stamp = [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
         if stamps.get(path) != stamp:
@@ -50,7 +49,7 @@ def problem(folder: str) -> str:
                 return f"{path} is not as it was built"
             fresh[path] = stamp
     if missing:
-        return f"{first_missing} is missing" + (f", and {missing - 1} more files" if missing > 1 else "")
+        return f"{missing[0]} is missing" + (f", and {len(missing) - 1} more files" if len(missing) > 1 else "")
     if fresh:
         write_json(cache, {"stamps": {**stamps, **fresh}})
     return ""

@@ -25,17 +25,27 @@ def folder_of(store: str, name: str, short_key: str) -> str:
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "name", "key"}; {"present", "parts", "python", "bytes", "problem", "other": newest other receipt}.
+    """Query {"store", "name", "key"}; {"present", "parts", "python", "bytes", "problem", "other"}.
 
     Present means: built with this key, the interpreter it links to still there, and every file as it was built.
+    `other` is the newest image of the name with another key.
     """
     folder = folder_of(query["store"], query["name"], query["key"][:12])
     receipt = read_receipt(folder)
     if receipt is None or receipt.get("key") != query["key"]:
         return {"present": False, "other": _other(query["store"], query["name"], query["key"])}
-    fact: dict[str, Any] = {"present": True, "parts": receipt["parts"], "python": receipt["python"], "bytes": receipt["bytes"]}
+    fact: dict[str, Any] = {
+        "present": True,
+        "parts": receipt["parts"],
+        "python": receipt["python"],
+        "bytes": receipt["bytes"],
+    }
     if not os.path.exists(os.path.join(folder, "bin", "python")):
-        return {**fact, "present": False, "problem": f"its interpreter (Python {receipt['python']}) is gone from this node"}
+        return {
+            **fact,
+            "present": False,
+            "problem": f"its interpreter (Python {receipt['python']}) is gone from this node",
+        }
     problem = tree.problem(folder)
     return {**fact, "present": False, "problem": problem} if problem else fact
 
@@ -156,7 +166,8 @@ def _import(request: dict[str, Any], python: str, reporter: Reporter) -> None:
 
 def _drop_scripts(part: str) -> None:
     """Console scripts carry the build folder's path in their first line and would not survive the rename; everything
-    is started as `bin/python -m ...` instead."""
+    is started as `bin/python -m ...` instead.
+    """
     scripts = os.path.join(part, "bin")
     for name in os.listdir(scripts):
         if not re.fullmatch(r"python[0-9.]*", name):

@@ -23,7 +23,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     if found is None:
         raise AgentError(f"lane {request['recipe']} was never started here", kind="engine")
     path = os.path.join(request["store"], found["log"])
-    seen = (None, None)
+    seen: tuple[bool, bool] | None = None
     offset, rest, last = 0, b"", 0.0
     while True:
         is_alive = lanes.alive(found)

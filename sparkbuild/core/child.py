@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -56,10 +57,8 @@ def end(process: subprocess.Popen[bytes], grace: float = GRACE) -> None:
     try:
         if process.poll() is None:
             _signal_group(process.pid, signal.SIGTERM)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=grace)
-            except subprocess.TimeoutExpired:
-                pass
         deadline = time.monotonic() + grace
         if _signal_group(process.pid, signal.SIGTERM):  # grandchildren that stayed behind
             while _signal_group(process.pid, 0) and time.monotonic() < deadline:
@@ -114,7 +113,9 @@ def run(
             raise ChildError(f"cannot start {argv[0]}", found=error.strerror or str(error), where=str(log)) from error
     if code and check:
         raise ChildError(
-            f"{Path(argv[0]).name} ended with code {code}", where=str(log), found="\n".join(last_lines(log, start=start))
+            f"{Path(argv[0]).name} ended with code {code}",
+            where=str(log),
+            found="\n".join(last_lines(log, start=start)),
         )
     return code
 

@@ -61,11 +61,15 @@ class EngineDiedError(SparkbuildError):
 
 
 class NotReadyError(SparkbuildError):
-    """A lane did not become ready within its budget, or answers as something else."""
+    """A lane did not become ready within its budget."""
+
+
+class WrongModelError(SparkbuildError):
+    """A lane answers, but as another model than its recipe says."""
 
 
 class GateError(SparkbuildError):
-    """The served model failed a gate; the message carries its answer. `results` are those of all gates that were run."""
+    """The served model failed a gate; the message carries its answer. `results` are those of all gates that ran."""
 
     results: Sequence[Any] = ()
 

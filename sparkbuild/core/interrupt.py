@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 
-class Interrupted(SystemExit):  # noqa: N818 - it is not an error; SystemExit is what doit's thread runner passes on
+class Interrupted(SystemExit):
     """The run was told to stop; the exit code is 128 + the signal's number."""
 
 
@@ -83,8 +83,8 @@ def handling(target: Cancel = cancel) -> Iterator[None]:
 
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, handler)
+        for caught in (signal.SIGINT, signal.SIGTERM):
+            before[caught] = signal.signal(caught, handler)
     try:
         yield
     finally:

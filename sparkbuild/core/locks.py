@@ -55,9 +55,8 @@ class TaskLock:
             os.close(self._fd)
             self._fd = -1
 
-    def __enter__(self) -> TaskLock:
+    def __enter__(self) -> None:
         self.acquire()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()

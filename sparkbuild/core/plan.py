@@ -90,7 +90,9 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
     ordered = closure(wanted)
     # A transient goal is not even looked at while nobody needs it.
     verdicts = {goal.target: judge(goal) for goal in ordered if not goal.transient or goal.target in selected_targets}
-    called_for = {need.target for goal in ordered if goal.target in verdicts and _stale(verdicts, goal) for need in goal.needs}
+    called_for = {
+        need.target for goal in ordered if goal.target in verdicts and _stale(verdicts, goal) for need in goal.needs
+    }
     states: dict[str, str] = {}
     steps = []
     for goal in ordered:

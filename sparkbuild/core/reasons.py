@@ -52,14 +52,14 @@ def _narrow(old: Any, new: Any) -> tuple[str, str]:
         keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         return shown({k: old[k] for k in keys if k in old}), shown({k: new[k] for k in keys if k in new})
     if isinstance(old, list) and isinstance(new, list):
-        start = next((i for i, (a, b) in enumerate(zip(old, new)) if a != b), min(len(old), len(new)))
+        start = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
         end = 0
         while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
             end += 1
         context = max(0, start - 1)  # the item before is most often the flag whose value changed
         return shown(old[context : len(old) - end]), shown(new[context : len(new) - end])
     if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) > _WIDTH:
-        start = next((i for i, (a, b) in enumerate(zip(old, new)) if a != b), min(len(old), len(new)))
+        start = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
         cut = max(0, start - 8)
         return shown(("…" if cut else "") + old[cut:]), shown(("…" if cut else "") + new[cut:])
     return shown(old), shown(new)

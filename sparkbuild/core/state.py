@@ -27,7 +27,7 @@ _PATIENCE = 30.0  # seconds to wait for another process's write
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The last time a goal was made: its key parts, when (unix seconds), how long (s), how much (bytes), in which run."""
+    """The last making of a goal: its key parts, when (unix seconds), how long (s), how much (bytes), in which run."""
 
     key: str
     parts: dict[str, Any]

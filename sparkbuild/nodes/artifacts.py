@@ -30,10 +30,10 @@ def path_in_store(spec: ArtifactSpec) -> str:
     return os.path.join("artifacts", spec.sha256[:2], spec.sha256, os.path.basename(spec.filename))
 
 
-def artifact_goal(node: str, lock: str, component: str, spec: ArtifactSpec) -> Goal:
-    """The goal of having the artifact on a node."""
+def artifact_goal(node: str, lock: str, component: str, spec: ArtifactSpec, *, suffix: str = "") -> Goal:
+    """The goal of having the artifact on a node. `suffix` tells the tasks of several nodes apart."""
     return Goal(
-        task=f"artifact:{lock}:{component}",
+        task=f"artifact:{lock}:{component}{suffix}",
         uri=Uri("artifact", node, f"{lock}/{component}"),
         key=Key({"sha256": spec.sha256, "filename": spec.filename}),
         doc=f"fetch {spec.wheel or spec.url} as pinned in locks/{lock}.source.lock",

@@ -64,7 +64,7 @@ class Observer:
             facts = self._agent(node).call("facts", {"queries": queries})["facts"]
         except SparkbuildError as error:
             facts = [{"unreachable": str(error)}] * len(goals)
-        for goal, fact in zip(goals, facts):
+        for goal, fact in zip(goals, facts, strict=True):
             self._keep(goal, fact)
 
     def _keep(self, goal: Goal, fact: Fact) -> None:

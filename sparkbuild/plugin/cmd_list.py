@@ -24,7 +24,7 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
     name = "list"
     cmd_options = (*DoitList.cmd_options, _MORE)
 
-    def _execute(  # noqa: PLR0913 - doit passes options by these names
+    def _execute(  # noqa: PLR0917 - doit passes options by these names
         self,
         subtasks: bool = False,  # noqa: FBT001, FBT002
         quiet: bool = False,  # noqa: FBT001, FBT002

@@ -16,7 +16,14 @@ _FOLLOW = {
     "default": False,
     "help": "go on as the log grows, until the lane ends",
 }
-_LINES = {"name": "lines", "short": "n", "long": "lines", "type": int, "default": 200, "help": "how many of the last lines"}
+_LINES = {
+    "name": "lines",
+    "short": "n",
+    "long": "lines",
+    "type": int,
+    "default": 200,
+    "help": "how many of the last lines",
+}
 
 
 class Logs(FactCommand):

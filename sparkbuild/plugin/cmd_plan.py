@@ -85,13 +85,12 @@ class PlanCommand(FactCommand):
         known = sum(step.bytes or 0 for step in stale)
         unknown = any(step.bytes is None for step in stale)
         if known or unknown:
-            text += f"; {'at least ' if unknown and known else ''}{units.size(known) if known else 'unknown bytes'} to move"
+            text += (
+                f"; {'at least ' if unknown and known else ''}{units.size(known) if known else 'unknown bytes'} to move"
+            )
         last = [self.session.last(step.goal) for step in stale]
         if all(last):
             text += f"; last time this took {units.duration(sum(made.seconds for made in last if made))}"
         self.outstream.write(f"{text}\n")
         if named:
             self.outstream.write(f"make it so:  doit {' '.join(named)}\n")
-
-
-

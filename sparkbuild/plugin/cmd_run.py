@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
+import contextlib
 import gc
 from typing import Any
 
@@ -23,7 +23,7 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
     name = "run"
     execute_tasks = True
 
-    def _execute(  # noqa: PLR0913 - doit passes options by these names
+    def _execute(  # noqa: PLR0917 - doit passes options by these names
         self,
         outfile: Any,
         verbosity: Any = None,
@@ -58,15 +58,14 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             for name in self.control.selected_tasks:
                 self.control.tasks[name].task_dep = []
         reporter_class = self.reporters[reporter] if isinstance(reporter, str) else reporter
-        stream = codecs.open(outfile, "w", encoding="utf-8") if isinstance(outfile, str) else outfile
-        try:
+        with contextlib.ExitStack() as open_files:
+            stream = outfile
+            if isinstance(outfile, str):
+                stream = open_files.enter_context(open(outfile, "w", encoding="utf-8"))
             told = reporter_class(stream, {"failure_verbosity": failure_verbosity})
             session.plan(self.chosen(self.sel_tasks or []) if self.sel_tasks else ())
             args = [self.dep_manager, told, continue_, always, Stream(verbosity, force_verbosity)]
-            return int(runner(session, args, num_process).run_all(self.control.task_dispatcher()))
-        finally:
-            if isinstance(outfile, str):
-                stream.close()
+            return int(runner(args, num_process).run_all(self.control.task_dispatcher()))
 
     def _check_selection(self) -> None:
         if not self.sel_tasks:

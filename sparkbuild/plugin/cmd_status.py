@@ -72,7 +72,9 @@ class Status(FactCommand):
                 lock = (row["lock"] or "?").split("@")
                 self.outstream.write(f"    {row['model_id']} at {row['url']}, process {row['pid']}, up {age}\n")
                 self.outstream.write(f"    from lock {lock[0]} ({lock[-1][:12]}), key {row['key']}")
-                self.outstream.write("" if row["current"] else f"; the recipe has changed: doit why serve:{row['recipe']}")
+                self.outstream.write(
+                    "" if row["current"] else f"; the recipe has changed: doit why serve:{row['recipe']}"
+                )
                 self.outstream.write("; protected\n" if row["protected"] else "\n")
 
 

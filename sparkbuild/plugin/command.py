@@ -65,7 +65,8 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
 
     def parse_execute(self, in_args: Any) -> Any:
         """Options may stand before or after names; doit's getopt stops at the first name. Not so for `run`, where what
-        follows a task are that task's own options."""
+        follows a task are that task's own options.
+        """
         if not self.execute_tasks:
             import getopt  # noqa: PLC0415
 

@@ -53,7 +53,7 @@ class Dependencies(Dependency):  # type: ignore[misc]
 
     def seal(self, task: Any) -> dict[str, Any]:
         """The stamps of a task's files before it runs, for `save_success`."""
-        sealed = {}
+        sealed: dict[str, Any] = {}
         for dep in task.file_dep:
             if not is_uri(dep):
                 try:

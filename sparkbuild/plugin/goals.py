@@ -12,7 +12,8 @@ from sparkbuild.images.venv import VenvSpec, folder_in_store, image_goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, artifact_goal, path_in_store
 from sparkbuild.serving.lane import LaneSpec, lane_goal
 from sparkbuild.staging.files import FilesSpec, files_goal
-from sparkbuild.workspace.workspace import Image, Recipe, Workspace
+from sparkbuild.workspace.schema import Staging
+from sparkbuild.workspace.workspace import Recipe, Workspace
 
 
 class Goals(msgspec.Struct):
@@ -30,79 +31,67 @@ class Goals(msgspec.Struct):
 def assemble(workspace: Workspace) -> Goals:
     """Make all goals. A recipe that cannot be served as written is a problem of its own and blocks no other."""
     goals = Goals({}, {}, dict(workspace.problems))
-    nodes_of = {name: _nodes(workspace, recipe) for name, recipe in workspace.recipes.items()}
-    image_nodes = _image_nodes(workspace, nodes_of)
-    for name, image in workspace.images.items():
-        for node in image_nodes[name]:
-            goals.add(_image(image, node, several=len(image_nodes[name]) > 1))
-    artifact_nodes = _artifact_nodes(workspace, nodes_of)
+    builder = _Builder(workspace, goals)
+    for name in workspace.images:
+        for node in builder.image_nodes[name]:
+            builder.image(name, node)
     for name, recipe in workspace.recipes.items():
-        nodes = nodes_of[name]
-        if len(nodes) != 1:
+        nodes = workspace.nodes_of(recipe)
+        if len(nodes) == 1:
+            builder.recipe(recipe, nodes[0])
+        else:
             goals.problems[f"recipes/{name}"] = ConfigError(
                 f"recipe {name} is for a cluster of {len(nodes)} nodes; runtime `process` serves on one",
                 where=f"recipes/{name}/recipe.toml",
                 next="give it a cluster of one node",
             )
-            continue
-        _recipe(workspace, recipe, nodes[0], goals, artifact_nodes, image_nodes)
     return goals
 
 
-def _nodes(workspace: Workspace, recipe: Recipe) -> tuple[str, ...]:
-    return tuple(workspace.config.clusters[recipe.spec.cluster].nodes)
+class _Builder:
+    """Makes goals; knows on which nodes each image and artifact is wanted, since names carry the node only then."""
 
+    def __init__(self, workspace: Workspace, goals: Goals) -> None:
+        self.workspace = workspace
+        self.goals = goals
+        self.image_nodes = _image_nodes(workspace)
+        self.artifact_nodes = _artifact_nodes(workspace)
 
-def _image_nodes(workspace: Workspace, nodes_of: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:
-    """Every image on every node that a recipe needs it on; an image nobody uses can still be built, on the first node."""
-    found: dict[str, dict[str, None]] = {name: {} for name in workspace.images}
-    for name, recipe in workspace.recipes.items():
-        used = [recipe.spec.image] + ([recipe.spec.bench.image] if recipe.spec.bench else [])
-        for image in used:
-            found[image].update(dict.fromkeys(nodes_of[name]))
-    first = next(iter(workspace.config.nodes))
-    return {name: list(nodes) or [first] for name, nodes in found.items()}
+    def image(self, name: str, node: str) -> Goal:
+        """An image on a node."""
+        image = self.workspace.images[name]
+        spec = VenvSpec(
+            name=image.name,
+            lock=image.spec.lock,
+            requirements=os.path.join(image.dir, image.spec.requirements),
+            files=tuple(os.path.join(image.dir, file) for file in image.spec.files),
+            imports=tuple(image.spec.imports),
+            python=image.spec.python,
+        )
+        suffix = f":{node}" if len(self.image_nodes[name]) > 1 else ""
+        return self.goals.add(image_goal(node, spec, image.inputs, suffix=suffix))
 
+    def recipe(self, recipe: Recipe, node: str) -> None:
+        """All goals of a recipe: what it stages, its lane, its report."""
+        staged = {block.id: self._staged(recipe, block, node) for block in recipe.spec.staging}
+        image = self.image(recipe.spec.image, node)
+        lane = self.goals.add(self._lane(recipe, node, image, staged))
+        self.goals.lanes[recipe.name] = lane
+        bench = recipe.spec.bench
+        if bench is not None:
+            from sparkbuild.bench.kind import bench_goal  # noqa: PLC0415 - a workspace without benches need not load it
 
-def _artifact_nodes(workspace: Workspace, nodes_of: dict[str, tuple[str, ...]]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for name, recipe in workspace.recipes.items():
-        for block in recipe.spec.staging:
-            found.setdefault(block.src, set()).update(nodes_of[name])
-    return found
+            used = (self.workspace.images[name].lock for name in (recipe.spec.image, bench.image))
+            locks = {lock.name: lock.sha256 for lock in used}
+            harness = self.image(bench.image, node)
+            self.goals.add(bench_goal(recipe.name, recipe.spec.cluster, bench, lane, harness, locks=locks))
 
-
-def _image(image: Image, node: str, *, several: bool) -> Goal:
-    spec = VenvSpec(
-        name=image.name,
-        lock=image.spec.lock,
-        requirements=os.path.join(image.dir, image.spec.requirements),
-        files=tuple(os.path.join(image.dir, name) for name in image.spec.files),
-        imports=tuple(image.spec.imports),
-        python=image.spec.python,
-    )
-    return image_goal(node, spec, image.inputs, suffix=f":{node}" if several else "")
-
-
-def _recipe(
-    workspace: Workspace,
-    recipe: Recipe,
-    node: str,
-    goals: Goals,
-    artifact_nodes: dict[str, set[str]],
-    image_nodes: dict[str, list[str]],
-) -> None:
-    def image_on(name: str) -> Goal:
-        return goals.add(_image(workspace.images[name], node, several=len(image_nodes[name]) > 1))
-
-    staged: dict[str, Goal] = {}
-    for block in recipe.spec.staging:
+    def _staged(self, recipe: Recipe, block: Staging, node: str) -> Goal:
         lock, component = block.src.removeprefix("artifact:").split("/", 1)
-        artifact = workspace.locks[lock].artifact(component)
+        artifact = self.workspace.locks[lock].artifact(component)
         spec = ArtifactSpec(artifact.filename, artifact.sha256, artifact.wheel, artifact.url)
-        goal = artifact_goal(node, lock, component, spec)
-        if len(artifact_nodes[block.src]) > 1:
-            goal = msgspec.structs.replace(goal, task=f"{goal.task}:{node}")
+        suffix = f":{node}" if len(self.artifact_nodes[block.src]) > 1 else ""
+        fetched = self.goals.add(artifact_goal(node, lock, component, spec, suffix=suffix))
         files = FilesSpec(
             dst=block.dst or os.path.join("staged", recipe.name, block.id),
             archive=path_in_store(spec),
@@ -110,38 +99,45 @@ def _recipe(
             sha256=spec.sha256,
             min_free=block.min_free,
         )
-        staged[block.id] = goals.add(
-            files_goal(recipe=recipe.name, node=node, block_id=block.id, spec=files, artifact_goal=goals.add(goal))
+        goal = files_goal(recipe=recipe.name, node=node, block_id=block.id, spec=files, artifact_goal=fetched)
+        return self.goals.add(goal)
+
+    def _lane(self, recipe: Recipe, node: str, image: Goal, staged: dict[str, Goal]) -> Goal:
+        serve = recipe.spec.serve
+        lock = self.workspace.images[recipe.spec.image].lock
+        spec = LaneSpec(
+            recipe=recipe.name,
+            folder=recipe.dir,
+            command=tuple(serve.command),
+            env=serve.env,
+            secrets=tuple(serve.secrets),
+            port=serve.port,
+            model_id=recipe.spec.model_id,
+            ready_timeout=serve.ready_timeout,
+            stop_grace=serve.stop_grace,
+            protect=recipe.spec.protect,
+            image=folder_in_store(image),
+            staged={block: goal.spec.dst for block, goal in staged.items()},
+            lock=f"{lock.name}@{lock.sha256}",
+            gates=tuple(recipe.spec.gates),
         )
-    image = image_on(recipe.spec.image)
-    lane = goals.add(_lane(workspace, recipe, node, image, staged))
-    goals.lanes[recipe.name] = lane
-    if recipe.spec.bench is not None:
-        from sparkbuild.bench.kind import bench_goal  # noqa: PLC0415 - a workspace without benches need not load it
-
-        harness = image_on(recipe.spec.bench.image)
-        used = (workspace.images[name].lock for name in (recipe.spec.image, recipe.spec.bench.image))
-        locks = {lock.name: lock.sha256 for lock in used}
-        goals.add(bench_goal(recipe.name, recipe.spec.cluster, recipe.spec.bench, lane, harness, locks=locks))
+        return lane_goal(recipe.spec.cluster, (node,), spec, image=image, staged=staged, inputs=recipe.inputs)
 
 
-def _lane(workspace: Workspace, recipe: Recipe, node: str, image: Goal, staged: dict[str, Goal]) -> Goal:
-    serve = recipe.spec.serve
-    lock = workspace.images[recipe.spec.image].lock
-    spec = LaneSpec(
-        recipe=recipe.name,
-        folder=recipe.dir,
-        command=tuple(serve.command),
-        env=serve.env,
-        secrets=tuple(serve.secrets),
-        port=serve.port,
-        model_id=recipe.spec.model_id,
-        ready_timeout=serve.ready_timeout,
-        stop_grace=serve.stop_grace,
-        protect=recipe.spec.protect,
-        image=folder_in_store(image),
-        staged={block: goal.spec.dst for block, goal in staged.items()},
-        lock=f"{lock.name}@{lock.sha256}",
-        gates=tuple(recipe.spec.gates),
-    )
-    return lane_goal(recipe.spec.cluster, (node,), spec, image, staged, recipe.inputs)
+def _image_nodes(workspace: Workspace) -> dict[str, list[str]]:
+    """Every image on every node that a recipe needs it on; one that nobody uses can still be built, on the first."""
+    found: dict[str, dict[str, None]] = {name: {} for name in workspace.images}
+    for recipe in workspace.recipes.values():
+        used = [recipe.spec.image] + ([recipe.spec.bench.image] if recipe.spec.bench else [])
+        for image in used:
+            found[image].update(dict.fromkeys(workspace.nodes_of(recipe)))
+    first = next(iter(workspace.config.nodes))
+    return {name: list(nodes) or [first] for name, nodes in found.items()}
+
+
+def _artifact_nodes(workspace: Workspace) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for recipe in workspace.recipes.values():
+        for block in recipe.spec.staging:
+            found.setdefault(block.src, set()).update(workspace.nodes_of(recipe))
+    return found

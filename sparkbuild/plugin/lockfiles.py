@@ -52,4 +52,9 @@ def check_task(here: Session) -> dict[str, Any]:
 def pin_task(here: Session, name: str) -> dict[str, Any]:
     """The task `lock:pin:NAME`."""
     del here
-    return {"basename": "lock", "name": f"pin:{name}", "doc": f"pin {name}'s local files anew", "actions": [PinLock(name)]}
+    return {
+        "basename": "lock",
+        "name": f"pin:{name}",
+        "doc": f"pin {name}'s local files anew",
+        "actions": [PinLock(name)],
+    }

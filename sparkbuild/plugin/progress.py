@@ -89,7 +89,12 @@ class RichDisplay:
             from rich.progress import BarColumn, SpinnerColumn, TextColumn  # noqa: PLC0415
             from rich.progress import Progress as Bars  # noqa: PLC0415
 
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[amount]}"))
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(20),
+                TextColumn("{task.fields[amount]}"),
+            )
             console = Console(file=self._stream, highlight=False)
             self._bars = Bars(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
             self._bars.start()

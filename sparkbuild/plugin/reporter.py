@@ -71,11 +71,11 @@ class Reporter:
         self.display.line(f"skip  {task.name}  (ignored: doit forget {task.name} ends that)")
 
     def cleanup_error(self, exception: Any) -> None:
-        """doit's teardown failed; ours has none, a user's dodo.py may."""
+        """Doit's teardown failed; ours has none, a user's dodo.py may."""
         self._errors.append(exception.get_msg())
 
     def runtime_error(self, msg: str) -> None:
-        """doit itself cannot go on."""
+        """Doit itself cannot go on."""
         self._errors.append(msg)
 
     def teardown_task(self, task: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from doit.runner import MThreadRunner, Runner
@@ -10,7 +9,7 @@ from doit.runner import MThreadRunner, Runner
 from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.core.locks import TaskLock
 from sparkbuild.plugin.dependencies import goal_of
-from sparkbuild.plugin.session import Session, current
+from sparkbuild.plugin.session import current
 
 DRAIN = 30.0  # seconds that steps get to clean up after a signal
 
@@ -67,7 +66,8 @@ class _Orderly:
         return bool(made)
 
     def _locks(self) -> dict[str, TaskLock]:
-        return self.__dict__.setdefault("_held", {})
+        held: dict[str, TaskLock] = self.__dict__.setdefault("_held", {})
+        return held
 
     def _release(self, task: Any) -> None:
         lock = self._locks().pop(task.name, None)
@@ -88,10 +88,6 @@ class OrderlyThreadRunner(_Orderly, MThreadRunner):  # type: ignore[misc]
     """Several tasks at once, in threads. Processes would need picklable tasks and outlive a SIGTERM."""
 
 
-_guard = threading.Lock()
-
-
-def runner(session: Session | None, args: list[Any], threads: int) -> Any:
+def runner(args: list[Any], threads: int) -> Any:
     """The runner for a run: serial for 0 threads."""
-    del session
     return OrderlyThreadRunner(*args, threads) if threads else OrderlyRunner(*args)

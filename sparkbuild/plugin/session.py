@@ -67,7 +67,7 @@ class Session:
         return self.judge(goal)
 
     def plan(self, goals: Iterable[Goal]) -> Plan:
-        """The plan for the goals; all nodes are asked at the same time, once for what stays and once for what is missing."""
+        """The plan for the goals. All nodes are asked at the same time: for what stays, then for what is missing."""
         wanted = tuple(goals)
         selected = {goal.target for goal in wanted}
         ordered = closure(wanted)

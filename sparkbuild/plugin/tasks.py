@@ -15,7 +15,7 @@ __all__ = ["Proc", "config", "task_sparkbuild"]
 
 
 def config(**settings: Any) -> dict[str, Any]:
-    """doit's settings for a workspace; `settings` override single ones.
+    """Doit's settings for a workspace; `settings` override single ones.
 
     A bare `doit` selects nothing: it would stop every lane and start every bench otherwise.
     """

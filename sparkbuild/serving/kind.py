@@ -16,7 +16,7 @@ from sparkbuild.core.state import Made
 from sparkbuild.serving import lane, readiness, render
 from sparkbuild.serving.lane import LaneSpec
 
-# (gates, base_url, model_id, run) -> one record per gate; raises GateError. Handed in, since gates are a room of their own.
+# (gates, base_url, model_id, run) -> one record per gate; raises GateError. Handed in: gates are a room of their own.
 Checker = Callable[[Sequence[Any], str, str, Run], list[dict[str, Any]]]
 
 
@@ -97,7 +97,9 @@ class LaneKind:
             if launched:
                 self._take_down(spec, node, run)
             raise
-        run.note(f"ready after {ready['seconds']:.1f} s, first token after {ready['ttft'] * 1000:.0f} ms: {ready['text']!r}")
+        run.note(
+            f"ready after {ready['seconds']:.1f} s, first token after {ready['ttft'] * 1000:.0f} ms: {ready['text']!r}"
+        )
         return self._note(goal, record, {"ready": ready}, run)
 
     def _gates(self, goal: Goal, record: dict[str, Any], run: Run) -> None:

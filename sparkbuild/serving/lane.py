@@ -20,7 +20,8 @@ CHECKED_PARTS = frozenset({"gates"})
 
 class LaneSpec(msgspec.Struct, frozen=True):
     """How one recipe is served. `command` and `env` values are templates; `staged` maps block ids to folders on the
-    node (relative to its store unless absolute); `image` is the image's folder in the store. Times in seconds."""
+    node (relative to its store unless absolute); `image` is the image's folder in the store. Times in seconds.
+    """
 
     recipe: str
     folder: str
@@ -40,7 +41,13 @@ class LaneSpec(msgspec.Struct, frozen=True):
 
 
 def lane_goal(
-    cluster: str, nodes: tuple[str, ...], spec: LaneSpec, image: Goal, staged: dict[str, Goal], inputs: tuple[Input, ...]
+    cluster: str,
+    nodes: tuple[str, ...],
+    spec: LaneSpec,
+    *,
+    image: Goal,
+    staged: dict[str, Goal],
+    inputs: tuple[Input, ...],
 ) -> Goal:
     """The goal of the recipe being served by the cluster."""
     parts: dict[str, Any] = {

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sparkbuild.core.errors import EngineDiedError, NotReadyError, SparkbuildError
+from sparkbuild.core.errors import EngineDiedError, NotReadyError, SparkbuildError, WrongModelError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Progress, Run
-from sparkbuild.serving.answer import NoAnswer, check
+from sparkbuild.serving.answer import Answer, NoAnswer, check
 from sparkbuild.serving.lane import LaneSpec
+
+if TYPE_CHECKING:
+    import httpx
 
 PAUSE = 0.1  # seconds between two looks
 
@@ -20,7 +23,7 @@ class _EndWatchError(Exception):
 
 
 class Watch:
-    """The node's own view of a starting lane, kept current by a thread while in the `with` block."""
+    """The node's own view of a starting lane, kept current by a thread."""
 
     def __init__(self, run: Run, node: str, recipe: str) -> None:
         self.listening = False
@@ -32,12 +35,13 @@ class Watch:
         self._recipe = recipe
         self._leave = threading.Event()
 
-    def __enter__(self) -> Watch:
+    def start(self) -> None:
+        """Begin to watch."""
         threading.Thread(target=self._follow, daemon=True).start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._leave.set()  # noticed with the next event, at most a second later; nobody needs to wait for that
+    def end(self) -> None:
+        """Stop watching: noticed with the next event, at most a second later, and nobody needs to wait for that."""
+        self._leave.set()
 
     def _follow(self) -> None:
         try:
@@ -61,48 +65,64 @@ class Watch:
 def wait(spec: LaneSpec, node: str, record: dict[str, Any], run: Run) -> dict[str, Any]:
     """Wait until the lane really answers; {"seconds": since its launch, "ttft": s, "text": what it said}.
 
-    Raises EngineDiedError at once when its process ends, NotReadyError when `ready_timeout` has passed or when it
-    answers as another model. The lane is left as it is.
+    Raises EngineDiedError at once when its process ends, NotReadyError when `ready_timeout` has passed, WrongModelError
+    when it answers as another model. The lane is left as it is.
     """
     import httpx  # noqa: PLC0415 - costs 70 ms, and listing tasks must not pay for it
 
-    start = time.monotonic()
-    state = "waiting for the process"
     base = f"http://{record['host']}:{record['port']}"
     timeout = httpx.Timeout(10.0, read=120.0)
-    with Watch(run, node, spec.recipe) as watch, httpx.Client(base_url=base, timeout=timeout, trust_env=False) as client:
-        while True:
-            _still_alive(watch, spec)
-            if watch.listening:
-                try:
-                    answer = check(client, spec.model_id)
-                except NoAnswer as error:
-                    _still_alive(watch, spec)
-                    if error.wrong:
-                        raise NotReadyError(
-                            f"lane {spec.recipe} answers, but not as it should",
-                            where=base,
-                            found=str(error),
-                            wanted=f"model id {spec.model_id}",
-                            next="set model_id in the recipe to what the engine serves, or give the engine that name",
-                        ) from error
-                    state = str(error)
-                else:
-                    return {"seconds": time.time() - record["launched_at"], "ttft": answer.ttft, "text": answer.text}
-            elif watch.last_line:
-                state = "process alive, port not open yet"
-            waited = time.monotonic() - start
-            if waited > spec.ready_timeout:
-                raise NotReadyError(
-                    f"lane {spec.recipe} was not ready after {spec.ready_timeout:.0f} s; it is left running",
-                    where=base,
-                    found=f"{state}; last line of its log: {watch.last_line[:200] or '(none)'}",
-                    wanted=f"a streamed answer within serve.ready_timeout = {spec.ready_timeout:.0f} s",
-                    next=f"doit serve:{spec.recipe} goes on waiting, doit logs {spec.recipe} -f shows it, "
-                    f"doit stop:{spec.recipe} ends it",
-                )
-            run.report(Progress(f"ready? {state[:60]}", int(waited), int(spec.ready_timeout), "s"))
-            cancel.wait(PAUSE)
+    watch = Watch(run, node, spec.recipe)
+    watch.start()
+    try:
+        with httpx.Client(base_url=base, timeout=timeout, trust_env=False) as client:
+            answer = _answer(client, spec, watch, run)
+    finally:
+        watch.end()
+    return {"seconds": time.time() - record["launched_at"], "ttft": answer.ttft, "text": answer.text}
+
+
+def _answer(client: httpx.Client, spec: LaneSpec, watch: Watch, run: Run) -> Answer:
+    start = time.monotonic()
+    state = "waiting for the process"
+    while True:
+        _still_alive(watch, spec)
+        if watch.listening:
+            try:
+                return check(client, spec.model_id)
+            except NoAnswer as error:
+                _still_alive(watch, spec)
+                if error.wrong:
+                    raise _wrong_model(spec, str(client.base_url), error) from error
+                state = str(error)
+        elif watch.last_line:
+            state = "process alive, port not open yet"
+        waited = time.monotonic() - start
+        if waited > spec.ready_timeout:
+            raise _too_late(spec, str(client.base_url), state, watch.last_line)
+        run.report(Progress(f"ready? {state[:60]}", int(waited), int(spec.ready_timeout), "s"))
+        cancel.wait(PAUSE)
+
+
+def _wrong_model(spec: LaneSpec, base: str, error: NoAnswer) -> WrongModelError:
+    return WrongModelError(
+        f"lane {spec.recipe} answers, but as another model",
+        where=base,
+        found=str(error),
+        wanted=f"model id {spec.model_id}",
+        next="set model_id in the recipe to what the engine serves, or give the engine that name",
+    )
+
+
+def _too_late(spec: LaneSpec, base: str, state: str, last_line: str) -> NotReadyError:
+    recipe = spec.recipe
+    return NotReadyError(
+        f"lane {recipe} was not ready after {spec.ready_timeout:.0f} s; it is left running",
+        where=base,
+        found=f"{state}; last line of its log: {last_line[:200] or '(none)'}",
+        wanted=f"a streamed answer within serve.ready_timeout = {spec.ready_timeout:.0f} s",
+        next=f"doit serve:{recipe} goes on waiting, doit logs {recipe} -f shows it, doit stop:{recipe} ends it",
+    )
 
 
 def _still_alive(watch: Watch, spec: LaneSpec) -> None:

@@ -1,5 +1,8 @@
 """A key is its parts, whatever their order, and nothing else."""
 
+import hashlib
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,8 +25,6 @@ def test_order_of_parts_does_not_matter(parts: dict) -> None:
 
 @given(_parts, _parts)
 def test_other_parts_give_another_key(one: dict, other: dict) -> None:
-    import json
-
     same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
     assert (Key(one) == Key(other)) == same
 
@@ -31,6 +32,4 @@ def test_other_parts_give_another_key(one: dict, other: dict) -> None:
 def test_a_known_key_stays_what_it_was() -> None:
     """Keys are stored on nodes: a change of the canonical form would make everything stale everywhere."""
     key = Key({"b": [1, "é"], "a": {"z": None, "y": True}})
-    import hashlib
-
     assert key.digest == hashlib.sha256('{"a":{"y":true,"z":null},"b":[1,"é"]}'.encode()).hexdigest()

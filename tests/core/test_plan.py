@@ -11,7 +11,12 @@ from sparkbuild.core.uri import Uri
 
 def goal(name: str, *needs: Goal, transient: bool = False) -> Goal:
     return Goal(
-        task=f"t:{name}", uri=Uri("image", "dgx1", name), key=Key({"name": name}), doc="", needs=needs, transient=transient
+        task=f"t:{name}",
+        uri=Uri("image", "dgx1", name),
+        key=Key({"name": name}),
+        doc="",
+        needs=needs,
+        transient=transient,
     )
 
 

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -102,8 +103,6 @@ def test_a_writer_waits_for_another(tmp_path: Path) -> None:
     store.save_row("a", "{}")
     other = sqlite3.connect(tmp_path / "state.db", isolation_level=None, check_same_thread=False)
     other.execute("begin immediate")
-    import threading
-
     threading.Timer(0.3, lambda: other.execute("commit")).start()
     start = time.monotonic()
     store.save_row("b", "{}")

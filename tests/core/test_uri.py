@@ -20,7 +20,8 @@ def test_parse_and_print(text: str, uri: Uri, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "image:/dgx1/x", "ftp://dgx1/x", "image://dgx1/", "image://dgx1/a b", "image://dgx1/x@xyz", "docs/a.md"]
+    "text",
+    ["", "image:/dgx1/x", "ftp://dgx1/x", "image://dgx1/", "image://dgx1/a b", "image://dgx1/x@xyz", "docs/a.md"],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a goal name"):
