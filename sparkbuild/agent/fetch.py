@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -10,34 +9,11 @@ import sys
 import threading
 from typing import Any
 
-from sparkbuild.agent.files import fsync_folder, inside, locked, read_json, write_json
+from sparkbuild.agent.artifacts import path_of, sha256_of, stamp_of
+from sparkbuild.agent.files import fsync_folder, inside, locked, write_json
 from sparkbuild.agent.protocol import AgentError, Reporter
 
 _BLOCK = 4 << 20
-
-
-def path_of(store: str, sha256: str, filename: str) -> str:
-    """Where an artifact lies in a node's store."""
-    return os.path.join(store, "artifacts", sha256[:2], sha256, os.path.basename(filename))
-
-
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "sha256", "filename"}; {"present", "bytes", "problem"}.
-
-    The content is hashed once; after that a stamp (inode, size, mtime, ctime) stands for it until one of these moves.
-    """
-    path = path_of(query["store"], query["sha256"], query["filename"])
-    try:
-        stat = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return {"present": False, "bytes": 0}
-    stamp = _stamp(stat)
-    seen = read_json(f"{path}.stamp")
-    if seen is None or seen.get("stamp") != stamp:
-        if _sha256(path) != query["sha256"]:
-            return {"present": False, "bytes": stat.st_size, "problem": "its content is not what the lock pins"}
-        write_json(f"{path}.stamp", {"stamp": stamp})
-    return {"present": True, "bytes": stat.st_size}
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -55,7 +31,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             _wheel(request, folder, part, reporter)
         else:
             _url(request, part, reporter)
-        found = _sha256(part)
+        found = sha256_of(part)
         if found != request["sha256"]:
             os.unlink(part)
             raise AgentError(
@@ -71,7 +47,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         os.chmod(part, 0o444)
         os.rename(part, path)
         fsync_folder(folder)
-        write_json(f"{path}.stamp", {"stamp": _stamp(os.stat(path))})
+        write_json(f"{path}.stamp", {"stamp": stamp_of(os.stat(path))})
         return {"bytes": os.path.getsize(path)}
 
 
@@ -206,15 +182,3 @@ def _copy(source: str, part: str, reporter: Reporter) -> None:
                 reporter.progress("copy", sink.tell(), total)
     except FileNotFoundError:
         raise AgentError("the artifact's file is not there", kind="node", where=source) from None
-
-
-def _sha256(path: str) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _stamp(stat: os.stat_result) -> list[int]:
-    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

@@ -46,7 +46,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     port = query.get("port") or (found or {}).get("port", 0)
     if found is not None and alive(found):
         fact["alive"] = True
-        inodes = glance.listeners().get(found["port"], set())
+        inodes = glance.inodes(found["port"])
         members = glance.session_of(found["pid"])
         fact["listening"] = bool(inodes) and procs.owns_socket(members, inodes) is not None
         if fact["listening"]:
@@ -61,7 +61,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
 
 
 def _foreign(port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
-    holder = procs.holder(port, glance.listeners())
+    holder = procs.holder(port, glance)
     return None if holder is None or holder["pid"] in ours else holder
 
 

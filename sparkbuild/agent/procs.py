@@ -6,6 +6,7 @@ import os
 import threading
 from typing import Any
 
+TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _LISTEN = "0A"  # state column of /proc/net/tcp, include/net/tcp_states.h
 
 
@@ -37,21 +38,20 @@ def is_same(pid: int, ticks: int, boot: str) -> bool:
     return pid > 0 and boot == boot_id() and start_ticks(pid) == ticks
 
 
-def listeners() -> dict[int, set[str]]:
-    """Listening TCP ports of this network namespace and the socket inodes behind each. Opens no connection: a
-    rendezvous port that sees one opened and dropped may count it as a rank.
+def listeners(table: str) -> dict[int, set[str]]:
+    """Listening TCP ports by one table of this network namespace, and the socket inodes behind each. Opens no
+    connection: a rendezvous port that sees one opened and dropped may count it as a rank.
     """
     found: dict[int, set[str]] = {}
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table, encoding="ascii") as file:
-                rows = file.readlines()[1:]
-        except OSError:
-            continue
-        for row in rows:
-            fields = row.split()
-            if fields[3] == _LISTEN:
-                found.setdefault(int(fields[1].rsplit(":", 1)[1], 16), set()).add(fields[9])
+    try:
+        with open(table, encoding="ascii") as file:
+            rows = file.readlines()[1:]
+    except OSError:
+        return found
+    for row in rows:
+        fields = row.split(None, 10)
+        if fields[3] == _LISTEN:
+            found.setdefault(int(fields[1].rsplit(":", 1)[1], 16), set()).add(fields[9])
     return found
 
 
@@ -75,21 +75,24 @@ def session_of(pid: int) -> set[int]:
 
 
 class Glance:
-    """Ports and sessions as they are at one moment, read when first asked for: reading /proc/net/tcp takes
-    milliseconds, and one look at a node may be about many lanes.
+    """Ports and sessions as they are at one moment, read when first asked for: the kernel takes 4 ms to write each of
+    its TCP tables, and one look at a node may be about many lanes.
     """
 
     def __init__(self) -> None:
-        self._listeners: dict[int, set[str]] | None = None
+        self._tables: dict[str, dict[int, set[str]]] = {}
         self._sessions: dict[int, set[int]] | None = None
         self._guard = threading.Lock()
 
-    def listeners(self) -> dict[int, set[str]]:
-        """See `listeners`."""
+    def inodes(self, port: int) -> set[str]:
+        """The sockets that listen on a port; empty when nobody does."""
         with self._guard:
-            if self._listeners is None:
-                self._listeners = listeners()
-            return self._listeners
+            for table in TABLES:
+                if table not in self._tables:
+                    self._tables[table] = listeners(table)
+                if port in self._tables[table]:
+                    return self._tables[table][port]
+        return set()
 
     def session_of(self, pid: int) -> set[int]:
         """See `session_of`."""
@@ -117,9 +120,9 @@ def owns_socket(pids: set[int], inodes: set[str]) -> int | None:
     return None
 
 
-def holder(port: int, table: dict[int, set[str]] | None = None) -> dict[str, Any] | None:
+def holder(port: int, glance: Glance | None = None) -> dict[str, Any] | None:
     """Who listens on a port: {"pid", "command", "user"}; pid 0 when that is hidden from us; None when nobody does."""
-    inodes = (listeners() if table is None else table).get(port)
+    inodes = (glance or Glance()).inodes(port)
     if not inodes:
         return None
     pid = owns_socket({int(entry) for entry in os.listdir("/proc") if entry.isdigit()}, inodes)

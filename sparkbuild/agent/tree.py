@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 from sparkbuild.agent.files import read_json, write_json
 
@@ -15,6 +13,8 @@ _RECORDS = ("tree.json", "stamps.json", "receipt.json")
 def write(folder: str) -> int:
     """Record every file of a folder (sha256 and size) in `tree.json`; returns the bytes in all."""
     paths = sorted(_files(folder))
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only when a tree is recorded, not when looked at
+
     with ThreadPoolExecutor(2) as pool:  # hashlib lets go of the GIL
         digests = list(pool.map(lambda path: _digest(os.path.join(folder, path)), paths))
     write_json(os.path.join(folder, "tree.json"), {"files": dict(zip(paths, digests, strict=True))})
@@ -66,6 +66,8 @@ def _files(folder: str) -> Iterator[str]:
 
 def _digest(path: str) -> str:
     """sha256 of a file; of the text of a link, which is what decides where it leads."""
+    import hashlib  # noqa: PLC0415 - a stamp stands for the content on most looks
+
     if os.path.islink(path):
         return "link:" + hashlib.sha256(os.readlink(path).encode()).hexdigest()
     digest = hashlib.sha256()

@@ -27,7 +27,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     offset, rest, last = 0, b"", 0.0
     while True:
         is_alive = lanes.alive(found)
-        inodes = procs.listeners().get(found["port"], set()) if is_alive else set()
+        inodes = procs.Glance().inodes(found["port"]) if is_alive else set()
         listening = bool(inodes) and procs.owns_socket(procs.session_of(found["pid"]), inodes) is not None
         data = _read_from(path, offset)
         offset += len(data)

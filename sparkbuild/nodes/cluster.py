@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.ahead import Ahead
 from sparkbuild.nodes.local import LocalAgent
 
 
@@ -23,8 +24,9 @@ class Place(msgspec.Struct, frozen=True):
 class Nodes:
     """One connection per node and run."""
 
-    def __init__(self, root: Path, places: Mapping[str, Place]) -> None:
+    def __init__(self, root: Path, places: Mapping[str, Place], ahead: Ahead | None = None) -> None:
         self._root = root
+        self._ahead = ahead
         self._places = dict(places)
         self._agents: dict[str, LocalAgent] = {}
         self._guard = threading.Lock()
@@ -39,10 +41,6 @@ class Nodes:
         """The node's agent."""
         with self._guard:
             if node not in self._agents:
-                self._agents[node] = LocalAgent(node, self.store(node))
+                self._agents[node] = LocalAgent(node, self.store(node), self._ahead)
+                self._ahead = None  # the first node's: one shortcut is what one machine needs
             return self._agents[node]
-
-    def close(self) -> None:
-        """End what was started and never used."""
-        for agent in self._agents.values():
-            agent.close()

@@ -27,6 +27,7 @@ class PlanCommand(FactCommand):
 
     name = "plan"
     needs_tasks = False
+    asks = True
     doc_purpose = "show what would run, where, why, and how many bytes would move"
     doc_usage = "[TASK ...]"
     doc_description = (

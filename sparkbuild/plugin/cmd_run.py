@@ -22,6 +22,7 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
 
     name = "run"
     execute_tasks = True
+    asks = True
 
     def _execute(  # noqa: PLR0917 - doit passes options by these names
         self,

@@ -18,6 +18,7 @@ class Status(FactCommand):
 
     name = "status"
     needs_tasks = False
+    asks = True
     doc_purpose = "show what serves where, since when, from which lock"
     doc_usage = "[RECIPE ...]"
     doc_description = None

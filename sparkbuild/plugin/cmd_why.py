@@ -16,6 +16,7 @@ class Why(FactCommand):
 
     name = "why"
     needs_tasks = False
+    asks = True
     doc_purpose = "say why a task would run, or why not"
     doc_usage = "TASK [TASK ...]"
     doc_description = "Names each cause as old value -> new value, for the task and for all it stands on."

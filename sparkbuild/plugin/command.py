@@ -7,16 +7,20 @@ import gc
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doit.cmd_base import DoitCmdBase
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.core import STATE
 from sparkbuild.core.errors import SparkbuildError
-from sparkbuild.core.goal import Goal
 from sparkbuild.core.interrupt import handling
-from sparkbuild.plugin.dependencies import Dependencies
-from sparkbuild.plugin.session import Session, session
+from sparkbuild.nodes.ahead import Ahead
+from sparkbuild.nodes.local import ask_facts
+
+if TYPE_CHECKING:
+    from sparkbuild.core.goal import Goal
+    from sparkbuild.plugin.session import Session
 
 
 class FactCommand(DoitCmdBase):  # type: ignore[misc]
@@ -28,16 +32,21 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     def execute(self, params: Any, args: Any) -> Any:
         """See doit; every error that a user can cause is one message, never a traceback."""
         gc.disable()  # nothing made while loading is garbage; `run` turns it on again
+        ahead = self._ask_ahead(args)
         with handling():
             try:
                 self.loader.setup(params)
                 params.update_defaults(self.loader.load_doit_config())
                 if params["backend"] != "sparkbuild":
                     return super().execute(params, args)
-                self.session_or_none = session()
+                from sparkbuild.plugin.session import session  # noqa: PLC0415 - after the question was asked
+
+                self.session_or_none = session(ahead=ahead)
                 self.prepare()
                 if not self.needs_tasks:
                     return self._execute_without_tasks(params, args)
+                from sparkbuild.plugin.dependencies import Dependencies  # noqa: PLC0415
+
                 self.dep_manager = Dependencies(
                     self._backends.get("sparkbuild"),
                     params["dep_file"],
@@ -54,6 +63,15 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             finally:
                 if self.session_or_none is not None:
                     self.session_or_none.close()
+
+    asks = False  # True: looks at nodes, so last time's question is worth asking early
+
+    def _ask_ahead(self, args: Any) -> Ahead | None:
+        if not self.asks:
+            return None
+        ahead = Ahead(os.path.join(STATE, "ahead"), [self.name, *map(str, args)], ask_facts)
+        ahead.start()
+        return ahead
 
     def prepare(self) -> None:
         """Called when the workspace is read and before tasks are made."""

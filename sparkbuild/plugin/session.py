@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sparkbuild.core import STATE
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, Plan, Step, Verdict, closure
@@ -15,13 +16,13 @@ from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.core.runlog import RunLog
 from sparkbuild.core.state import Made, StateStore
+from sparkbuild.nodes.ahead import Ahead
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.observer import Observer
 from sparkbuild.plugin.goals import Goals, assemble
 from sparkbuild.plugin.kinds import kinds
 from sparkbuild.workspace.load import load
 
-STATE = ".sparkbuild"  # folder in the workspace
 STATE_FILE = f"{STATE}/state.db"
 _POOLS = {"build": 1, "fetch": 2, "nas": 4, "bench": 1}
 
@@ -29,12 +30,12 @@ _POOLS = {"build": 1, "fetch": 2, "nas": 4, "bench": 1}
 class Session:
     """What the commands and actions of one run share. Making one reads the workspace and looks at no node."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, ahead: Ahead | None = None) -> None:
         self.root = root
         self.workspace = load(root)
         config = self.workspace.config
         places = {name: Place(node.connection, node.store) for name, node in config.nodes.items()}
-        self.nodes = Nodes(root, places)
+        self.nodes = Nodes(root, places, ahead)
         self.goals: Goals = assemble(self.workspace)
         self.kinds: Mapping[str, Kind] = kinds(self)
         self.observer = Observer(self.kinds, self.nodes.agent)
@@ -137,19 +138,18 @@ class Session:
         return self.goals.problems.get(f"{folder}/{name}")
 
     def close(self) -> None:
-        """Fold the state file, end idle agents."""
+        """Fold the state file."""
         self.state.close()
-        self.nodes.close()
 
 
 _sessions: dict[Path, Session] = {}
 
 
-def session(root: Path | None = None) -> Session:
+def session(root: Path | None = None, ahead: Ahead | None = None) -> Session:
     """The session of a workspace (the current folder's: doit changes to the dodo file's folder before loading)."""
     where = (root or Path.cwd()).resolve()
     if where not in _sessions:
-        _sessions[where] = Session(where)
+        _sessions[where] = Session(where, ahead)
     return _sessions[where]
 
 
