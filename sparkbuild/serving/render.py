@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.template import fill
 from sparkbuild.serving.lane import LaneSpec
 
 MASK = "********"
@@ -41,25 +42,11 @@ def context(root: str, store: str, node: str, spec: LaneSpec) -> dict[str, Any]:
     }
 
 
-def expand(text: str, values: dict[str, Any], where: str) -> str:
-    """One template, strictly: an unknown name is an error, not an empty string."""
-    import jinja2  # noqa: PLC0415 - costs 40 ms, and listing tasks must not pay for it
-
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True)  # noqa: S701 - argv, not HTML
-    try:
-        return environment.from_string(text).render(values)
-    except jinja2.TemplateError as error:
-        names = ", ".join(sorted(values))
-        raise ConfigError(
-            "a template cannot be filled in", where=where, found=f"{text!r}: {error.message}", wanted=f"names: {names}"
-        ) from error
-
-
 def launch(spec: LaneSpec, values: dict[str, Any], secrets: dict[str, str]) -> Launch:
     """Fill in the recipe's command and environment."""
     where = f"{spec.folder}/recipe.toml"
-    argv = tuple(expand(item, values, where) for item in spec.command)
-    env = {name: expand(text, values, where) for name, text in spec.env.items()}
+    argv = tuple(fill(item, values, where) for item in spec.command)
+    env = {name: fill(text, values, where) for name, text in spec.env.items()}
     leaked = [name for name, value in secrets.items() if value and any(value in item for item in argv)]
     if leaked:
         raise ConfigError(f"the value of secret {leaked[0]} would stand in the command line", where=where)
