@@ -21,6 +21,7 @@ from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.observer import Observer
 from sparkbuild.plugin.goals import Goals, assemble
 from sparkbuild.plugin.kinds import kinds
+from sparkbuild.plugin.target import bench_target
 from sparkbuild.workspace.load import load
 
 STATE_FILE = f"{STATE}/state.db"
@@ -37,7 +38,8 @@ class Session:
         places = {name: Place(node.connection, node.store) for name, node in config.nodes.items()}
         self.nodes = Nodes(root, places, ahead)
         self.goals: Goals = assemble(self.workspace)
-        self.kinds: Mapping[str, Kind] = kinds(self)
+        benches = any(recipe.spec.bench for recipe in self.workspace.recipes.values())
+        self.kinds: Mapping[str, Kind] = kinds(str(root), self.nodes.store, self._target if benches else None)
         self.observer = Observer(self.kinds, self.nodes.agent)
         self.state = StateStore(root / STATE_FILE)
         self.runlog = RunLog(root / STATE / "runs")
@@ -79,6 +81,10 @@ class Session:
         with self._guard:
             self._plan |= {step.goal.target: step for step in made}
         return made
+
+    def _target(self, goal: Goal, run: Run) -> Any:
+        del run
+        return bench_target(goal, self.look_again, self.nodes.store)
 
     def step(self, goal: Goal) -> Step:
         """The goal's step in the plan of this run."""

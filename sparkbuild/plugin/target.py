@@ -1,0 +1,37 @@
+"""Where and with what a bench runs: the lane's address and the harness image, as they are when it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sparkbuild.core.errors import NotReadyError
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.plan import Verdict
+from sparkbuild.images.venv import folder_in_store
+
+if TYPE_CHECKING:
+    from sparkbuild.bench.target import BenchTarget
+
+
+def bench_target(goal: Goal, look: Callable[[Goal], Verdict], store: Callable[[str], str]) -> BenchTarget:
+    """The target of a report goal. `look` looks at a goal now, `store` gives a node's store. Raises NotReadyError when
+    the lane does not run.
+    """
+    from sparkbuild.bench.target import BenchTarget  # noqa: PLC0415 - only when a bench runs
+
+    lane, harness = goal.needs
+    fact = look(lane).fact or {}
+    record = fact.get("record")
+    if not fact.get("alive") or record is None:
+        raise NotReadyError(f"lane {goal.spec.recipe} does not run", next=f"doit serve:{goal.spec.recipe}")
+    base = store(lane.nodes[0])
+    image = os.path.join(base, folder_in_store(harness))
+    return BenchTarget(
+        base_url=f"http://{record['host']}:{record['port']}",
+        model_id=record["model_id"],
+        python=os.path.join(image, "bin", "python"),
+        files=os.path.join(image, "files"),
+        staged={block: os.path.normpath(os.path.join(base, path)) for block, path in lane.spec.staged.items()},
+    )
