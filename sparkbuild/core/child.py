@@ -14,9 +14,11 @@ from typing import IO
 
 from sparkbuild.core.errors import ChildError
 from sparkbuild.core.interrupt import Cancel, cancel
+from sparkbuild.core.tether import Tether
 
 _live: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()
+_tether = Tether()
 
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 
@@ -30,12 +32,13 @@ def spawn(
     stdout: int | IO[bytes] | None = subprocess.DEVNULL,
     stderr: int | IO[bytes] | None = subprocess.STDOUT,
 ) -> subprocess.Popen[bytes]:
-    """Start a child in its own process group and remember it until `reap`."""
+    """Start a child in its own process group and remember it until `reap`. The group does not outlive this process."""
     with _guard:
         process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
             list(argv), cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
         )
         _live.add(process)
+    _tether.hold(process.pid)
     return process
 
 
@@ -65,6 +68,7 @@ def end(process: subprocess.Popen[bytes], grace: float = GRACE) -> None:
                 time.sleep(0.05)
             _signal_group(process.pid, signal.SIGKILL)
         process.wait()
+        _tether.release(process.pid)
     finally:
         with _guard:
             _live.discard(process)
