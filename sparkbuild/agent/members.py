@@ -1,14 +1,51 @@
-"""Which files of an archive are wanted, and as what: globs over the names inside, each file by its base name."""
+"""Which files of an artifact are wanted, and as what: globs over the names inside, each file by its base name.
+
+An artifact is an archive (`.whl`, `.zip`) or, by any other name, one plain file: that file is then all there is in it.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import stat
-import zipfile
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.ledger import safe_name
 from sparkbuild.agent.protocol import AgentError
+
+if TYPE_CHECKING:
+    import zipfile  # 8 ms, and a plain file needs none
+
+_ARCHIVES = (".whl", ".zip")
+UNREADABLE = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
+
+
+def is_archive(path: str) -> bool:
+    """By its name alone. Raises AgentError for archives that are not read."""
+    name = path.rpartition("/")[2]
+    if name.lower().endswith(UNREADABLE):
+        raise AgentError(
+            "this kind of archive cannot be staged from",
+            kind="config",
+            found=name,
+            wanted="a .whl or .zip archive, or a plain file such as a .gguf",
+        )
+    return name.lower().endswith(_ARCHIVES)
+
+
+def check_plain(name: str, globs: list[str], where: str) -> None:
+    """Raise AgentError unless every glob matches the one file, and its name can be a file's in the folder."""
+    for glob in globs:
+        if not fnmatch.fnmatchcase(name, glob):
+            raise AgentError(
+                f"the artifact is a single file, and {glob!r} does not match its name",
+                kind="config",
+                where=where,
+                found=name,
+                next="correct `members` of this staging block, or leave it out",
+            )
+    if not safe_name(name):
+        raise AgentError("a name that cannot be a file's in the folder", kind="config", where=where, found=repr(name))
 
 
 def pick(infos: Iterable[zipfile.ZipInfo], globs: list[str], where: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ import hashlib
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from sparkbuild.agent import members
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import Record, safe_name
@@ -35,11 +36,12 @@ def of_request(request: dict[str, Any], archives: Archives) -> list[Wanted]:
     """The wanted files, in the order of the request. Raises AgentError when they cannot be had or named so.
 
     Either "files": [{"name", "source": {"kind", "path", "member"?, "id"?}, "size"?, "sha256"?}], or "archive": path
-    with "members": [globs] and its "sha256". `id` names the source by content: an artifact's sha256, a commit.
+    of an artifact (see members) with "members": [globs] and its "sha256". `id` names the source by content: an
+    artifact's sha256, a commit.
     """
     store = request.get("store", "")
     if "archive" in request:
-        found = _of_archive(inside(store, request["archive"]), request, archives)
+        found = _of_artifact(inside(store, request["archive"]), request, archives)
     else:
         found = [_of_file(item, store, archives) for item in request["files"]]
     names = sorted(wanted.name for wanted in found)
@@ -50,9 +52,12 @@ def of_request(request: dict[str, Any], archives: Archives) -> list[Wanted]:
 
 
 def check_archive(request: dict[str, Any], archives: Archives) -> None:
-    """Is the archive the one that was pinned? Raises AgentError, kind integrity. Reads all of it."""
+    """Is the archive the one that was pinned? Raises AgentError, kind integrity. Reads all of it.
+
+    Not for a plain file: all of it is copied, and compared as that is done.
+    """
     wanted = request.get("sha256", "")
-    if "archive" not in request or not wanted:
+    if not wanted or "archive" not in request or not members.is_archive(request["archive"]):
         return
     archive = archives.archive(inside(request.get("store", ""), request["archive"]))
     whole, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
@@ -70,9 +75,13 @@ def check_archive(request: dict[str, Any], archives: Archives) -> None:
         )
 
 
-def _of_archive(path: str, request: dict[str, Any], archives: Archives) -> list[Wanted]:
-    from sparkbuild.agent import members  # noqa: PLC0415 - as with archives themselves
-
+def _of_artifact(path: str, request: dict[str, Any], archives: Archives) -> list[Wanted]:
+    if not members.is_archive(path):
+        name = path.rpartition("/")[2]
+        members.check_plain(name, list(request["members"]), path)
+        sha256 = request.get("sha256", "")
+        item = {"name": name, "source": {"kind": "file", "path": path, "id": sha256}, "sha256": sha256}
+        return [_of_file(item, "", archives)]
     archive = archives.archive(path)
     found = []
     for name, member in members.pick(archive.zip.infolist(), list(request["members"]), path).items():

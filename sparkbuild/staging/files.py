@@ -1,4 +1,4 @@
-"""Staging of kind `files`: members of an artifact as plain files in a folder of a node."""
+"""Staging of kind `files`: an artifact, or what an archive holds, as plain files in a folder of a node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ LEDGER = 1
 
 class FilesSpec(msgspec.Struct, frozen=True):
     """`dst` is the folder, `archive` the artifact on the node (relative paths are inside the node's store), `sha256`
-    the artifact's. `members` are globs over the names in it. `min_free` bytes stay free on the folder's file system.
+    the artifact's. `members` are globs over the names in it, or over its own name when it is no archive. `min_free`
+    bytes stay free on the folder's file system.
     """
 
     dst: str

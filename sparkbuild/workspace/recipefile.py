@@ -12,6 +12,9 @@ from sparkbuild.workspace.workspace import Image, Recipe
 # A key below [serve.env] is a variable, whatever it is called: TOML's section trap without an unknown key.
 _NOT_VARIABLES = frozenset(RecipeFile.__struct_fields__ + Serve.__struct_fields__)
 
+# Archives that are not read; the agent's own list (agent.members) is this one.
+UNREADABLE = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
+
 
 def load_recipe(
     root: str,
@@ -61,6 +64,10 @@ def _check_sources(
             findings.reference(keys, name, "locks", locks, problems)
             continue
         try:
-            lock.artifact(component)
+            filename = lock.artifact(component).filename
         except ConfigError as error:
             findings.add_error(keys, error)
+            continue
+        if filename.lower().endswith(UNREADABLE):  # said now, not when it has been downloaded
+            wanted = "a .whl or .zip archive, or a plain file such as a .gguf"
+            findings.add(keys, f"`{component}` is of a kind that cannot be staged from", found=filename, wanted=wanted)

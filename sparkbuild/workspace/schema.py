@@ -57,11 +57,12 @@ class ImageFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One [[staging]] block. Kind `files`: members of an artifact of a lock, as plain files on each node.
+    """One [[staging]] block. Kind `files`: an artifact of a lock, as plain files on each node.
 
-    `src` is `artifact:<lock>/<component>`. `members` are glob patterns over the names inside the archive; a matching
-    file lands in the staged folder under its base name. `dst` is a folder on the node, by default inside its store.
-    `min_free` bytes stay free on the destination's file system.
+    `src` is `artifact:<lock>/<component>`. An artifact named .whl or .zip is an archive: `members` are glob patterns
+    over the names inside it, and a matching file lands in the staged folder under its base name. Any other artifact is
+    one plain file, which lands there under its own name; `members` must match that. `dst` is a folder on the node, by
+    default inside its store. `min_free` bytes stay free on the destination's file system.
     """
 
     id: Name

@@ -222,6 +222,15 @@ def test_the_whole_way(node: Node) -> None:
     assert node.judge(more).state == "ok", "the source is not needed to know that all is well"
 
 
+def test_the_whole_way_of_a_plain_file(node: Node) -> None:
+    plain = node.archive.with_name("weights-Q4_1.gguf")
+    plain.write_bytes(os.urandom(5 << 20))
+    wanted = node.goal(archive=str(plain), members=("*",), sha256=hashlib.sha256(plain.read_bytes()).hexdigest())
+    assert node.judge(wanted).bytes == 5 << 20 == node.apply(wanted)
+    assert node.judge(wanted).state == "ok"
+    assert (node.store / "staged/demo/weights/weights-Q4_1.gguf").read_bytes() == plain.read_bytes()
+
+
 def test_errors_come_with_their_class(node: Node) -> None:
     with pytest.raises(SpaceError) as full:
         node.apply(node.goal(min_free=1 << 60))

@@ -92,6 +92,15 @@ def test_references(root: Path, old: str, new: str, line: int, says: tuple[str, 
     assert error.wanted == says[1]
 
 
+def test_an_artifact_that_cannot_be_staged_from_is_told_before_it_is_fetched(root: Path) -> None:
+    put(root, "locks/eng.source.lock", lock_text().replace("model.gguf", "model.tar.gz"))
+    put(root, "recipes/other/recipe.toml", RECIPE[: RECIPE.index("[[staging]]")])
+    error = problem(root)
+    assert error.where == f"{DEMO}:12"
+    assert error.found == "model.tar.gz"
+    assert ".whl or .zip archive, or a plain file" in error.wanted
+
+
 def test_duplicate_ids(root: Path) -> None:
     staging = RECIPE[RECIPE.index("[[staging]]") :]
     gate = '[[gates]]\nkind = "smoke"\nid = "a"\nprompt = "p"\nexpect = "e"\n'
