@@ -1,7 +1,8 @@
 """Stamps of files whose content was proven: a cache beside the ledger, like git's index; losing it costs a re-hash.
 
-`<dst>/.sparkbuild/stamps.json`: {"format": "sparkbuild-stamps", "version": 1, "seal": which ledger it was proven
-against, "files": {name: [dev, ino, size, mtime_ns, ctime_ns]}}. ctime cannot be set back by anybody, so a byte
+`<dst>/.sparkbuild/stamps.json`: {"format": "sparkbuild-stamps", "version": 2, "seal": which ledger it was proven
+against, "ledger": the stamp of that ledger's file, "key" and "total" (bytes) out of it, "whole": whether every file of
+it is here, "files": {name: [dev, ino, size, mtime_ns, ctime_ns]}}. ctime cannot be set back by anybody, so a byte
 flipped with the mtime restored moves it; so do rename, link and chmod, each of which costs one harmless re-hash.
 A copied tree has other inodes, so its stamps prove nothing there.
 """
@@ -11,10 +12,12 @@ from __future__ import annotations
 import json
 import os
 import time
+from typing import Any
 
 from sparkbuild.agent.ledger import OURS, Ledger, small_file
+from sparkbuild.agent.ledger import path_of as ledger_path
 
-FORMAT, VERSION = "sparkbuild-stamps", 1
+FORMAT, VERSION = "sparkbuild-stamps", 2
 _TICK = 0.02  # seconds; a kernel's file clock may stand still for 10 ms, and two writes within look like one
 
 Stamp = list[int]
@@ -32,12 +35,31 @@ def of(stat: os.stat_result) -> Stamp:
 
 def read(dst: str, ledger: Ledger) -> dict[str, Stamp]:
     """The stamps that belong to this ledger; none when they are missing, damaged, or another ledger's."""
+    value = _load(dst)
+    files = value.get("files") if value.get("seal") == ledger.seal else None
+    return files if isinstance(files, dict) else {}
+
+
+def unmoved(dst: str, key: str) -> int | None:
+    """The bytes of a folder in which nothing moved since all of it was proven against a ledger with this key; None
+    when that cannot be said. The ledger's own stamp stands for its content, so that it need not be read.
+    """
+    value = _load(dst)
+    try:
+        if value.get("key") != key or not value["whole"] or value["ledger"] != of(os.lstat(ledger_path(dst))):
+            return None
+        for name, stamp in value["files"].items():
+            if of(os.lstat(f"{dst}/{name}")) != stamp:
+                return None
+        return int(value["total"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _load(dst: str) -> dict[str, Any]:
     try:
         value = json.loads(small_file(path_of(dst)) or b"")
-        if value["format"] != FORMAT or value["version"] != VERSION or value["seal"] != ledger.seal:
-            return {}
-        files = value["files"]
-        return files if isinstance(files, dict) else {}
+        return value if value["format"] == FORMAT and value["version"] == VERSION else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
 
@@ -46,8 +68,10 @@ def write(dst: str, ledger: Ledger, stamps: dict[str, Stamp]) -> None:
     """Replace the stamps. A folder that cannot be written to keeps its old ones; only time is lost."""
     path = path_of(dst)
     temporary = f"{path}.{os.getpid()}.tmp"
-    value = {"format": FORMAT, "version": VERSION, "seal": ledger.seal, "files": stamps}
+    value = {"format": FORMAT, "version": VERSION, "seal": ledger.seal, "key": ledger.key, "total": ledger.total}
     try:
+        found = of(os.lstat(ledger_path(dst)))
+        value |= {"ledger": found, "whole": len(stamps) == len(ledger.files), "files": stamps}
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump(value, file, ensure_ascii=False, separators=(",", ":"))
         os.rename(temporary, path)  # no fsync: it is a cache, and a torn one is read as none

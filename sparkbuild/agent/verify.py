@@ -25,6 +25,7 @@ _RANDOM = 4  # chunks per file, besides head and tail
 _SAMPLES = 16  # chunks per folder
 _SMALL = 1 << 20  # bytes of a folder that is always sampled
 _RARELY = 64
+_NOTHING = {"bytes": 0, "chunks": 0, "whole": ()}
 
 
 def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]:
@@ -36,6 +37,10 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
     the source is there; the table of contents of an archive is all that is read of it.
     """
     dst = inside(query.get("store", ""), query["dst"])
+    if query.get("key") and not query.get("full"):
+        total = stamps.unmoved(dst, query["key"])
+        if total is not None and total < _SMALL and not _sampled(total):
+            return {"present": True, "key": query["key"], "bytes": total, "problems": [], "checked": dict(_NOTHING)}
     try:
         made = ledger.read(dst)
     except ledger.LedgerError as error:
@@ -187,8 +192,7 @@ def _bytes_of(record: Record, found: Found) -> int:
 def _picks(files: list[Record]) -> list[tuple[Record, int]]:
     """Chunks to read afresh: head, tail and random ones of each file, cut down at random to what a folder may cost."""
     files = [record for record in files if record.size]
-    total = sum(record.size for record in files)
-    if not files or (total < _SMALL and _random(_SMALL) >= max(total, _SMALL // _RARELY)):
+    if not files:
         return []
     if digest.function(files[0].digest) is None:
         return []  # cannot be computed here: stamps alone, and sha256 when one moves
@@ -200,6 +204,11 @@ def _picks(files: list[Record]) -> list[tuple[Record, int]]:
         picks[_random(len(picks))] = picks[-1]
         picks.pop()
     return picks
+
+
+def _sampled(total: int) -> bool:
+    """Whether a small folder is sampled this time: in proportion to its size."""
+    return _random(_SMALL) < max(total, _SMALL // _RARELY)
 
 
 def _random(below: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,8 +13,11 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.state import Made
-from sparkbuild.serving import lane, readiness, render
+from sparkbuild.serving import lane
 from sparkbuild.serving.lane import LaneSpec
+
+if TYPE_CHECKING:
+    from sparkbuild.serving.render import Launch
 
 # (gates, base_url, model_id, run) -> one record per gate; raises GateError. Handed in: gates are a room of their own.
 Checker = Callable[[Sequence[Any], str, str, Run], list[dict[str, Any]]]
@@ -38,8 +41,10 @@ class LaneKind:
         """See lane.judge."""
         return lane.judge(goal, fact, last)
 
-    def launch_of(self, goal: Goal) -> render.Launch:
+    def launch_of(self, goal: Goal) -> Launch:
         """The exact argv and environment that a launch would use."""
+        from sparkbuild.serving import render  # noqa: PLC0415 - only when a lane is launched or shown
+
         spec: LaneSpec = goal.spec
         node = goal.nodes[0]
         where = f"{spec.folder}/recipe.toml"
@@ -66,7 +71,7 @@ class LaneKind:
             self._gates(goal, record, run)
         return 0
 
-    def _launch(self, goal: Goal, launch: render.Launch, run: Run) -> dict[str, Any]:
+    def _launch(self, goal: Goal, launch: Launch, run: Run) -> dict[str, Any]:
         spec: LaneSpec = goal.spec
         run.report(Progress("launch"))
         for name, value in launch.shown_env().items():
@@ -87,6 +92,8 @@ class LaneKind:
         return record
 
     def _ready(self, goal: Goal, record: dict[str, Any], run: Run, *, launched: bool) -> dict[str, Any]:
+        from sparkbuild.serving import readiness  # noqa: PLC0415 - only when a lane is waited for
+
         spec: LaneSpec = goal.spec
         node = goal.nodes[0]
         try:

@@ -171,8 +171,7 @@ def test_samples_are_bounded_and_never_the_same() -> None:
 
 
 def test_small_folders_are_sampled_now_and_then() -> None:
-    small = records([1000])
-    read = sum(bool(verify._picks(small)) for _ in range(6400))
+    read = sum(verify._sampled(1000) for _ in range(6400))
     assert 40 < read < 200  # 100 expected
     assert verify._picks(records([0, 0])) == []
     assert all(verify._picks(records([MIB])) for _ in range(100))
