@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import threading
@@ -69,6 +68,8 @@ def chunk_is_right(pages: Pages, record: Record, index: int, buffer: bytearray) 
 
 def prove(pages: Pages, size: int, algorithm: str, moved: Moved) -> tuple[str, bytes]:
     """(sha256 in hex, chunk digests one after the other) of a file as it is."""
+    import hashlib  # noqa: PLC0415 - 3 ms, and most looks believe the stamps
+
     function, whole, chunks = digest.function(algorithm), hashlib.sha256(), []
     buffer = memoryview(bytearray(CHUNK))
     for start in range(0, size, CHUNK):

@@ -7,7 +7,6 @@ on it), then blake2b cut to 8 bytes. The first two are the same algorithm, `xxh3
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -49,6 +48,8 @@ def count(size: int) -> int:
 
 
 def _blake2b(data: Any) -> bytes:
+    import hashlib  # noqa: PLC0415 - 3 ms, for nodes without xxhash alone
+
     return hashlib.blake2b(data, digest_size=WIDTH).digest()
 
 

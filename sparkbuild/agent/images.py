@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent import tree
 from sparkbuild.agent.files import read_json
-from sparkbuild.agent.records import RECEIPT_FORMAT, ImageReceipt
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.records import ImageReceipt
+
+RECEIPT_FORMAT = "sparkbuild-image/v1"
 
 
 def folder_of(store: str, name: str, short_key: str) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent import procs
-from sparkbuild.agent.files import read_json
-from sparkbuild.agent.records import LANE_FORMAT, LaneFact, LaneRecord
+from sparkbuild.agent.files import read_json, write_json
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.records import LaneFact, LaneRecord
+
+LANE_FORMAT = "sparkbuild-lane/v1"
 ANSWER_TIMEOUT = 2.0  # seconds; a healthy engine answers /health in milliseconds even under load
 
 
@@ -31,6 +34,42 @@ def alive(found: LaneRecord) -> bool:
     return procs.is_same(found.get("pid", 0), found.get("start_ticks", -1), found.get("boot_id", ""))
 
 
+def write(store: str, found: LaneRecord) -> None:
+    """Write a lane's record."""
+    path = os.path.join(folder(store, found["recipe"]), "lane.json")
+    write_json(path, cast("dict[str, Any]", found), mode=0o600)
+
+
+def mark(log: str) -> str:
+    """What stands in the environment of every process of the launch that has this log, and of no other."""
+    return f"SPARKBUILD_LANE={log}"
+
+
+def members(found: LaneRecord) -> set[int]:
+    """The lane's living processes: the session that the recorded process leads, and what this launch started outside
+    of it. Once that process is gone, its number may lead another's session, so only the mark counts.
+    """
+    if found.get("boot_id") != procs.boot_id():
+        return set()
+    pids = procs.marked(mark(found["log"]))
+    if alive(found):
+        pids |= procs.session_of(found["pid"])
+    return {pid for pid in pids if procs.start_ticks(pid) is not None}
+
+
+def lane_of(store: str, pid: int) -> str:
+    """The lane of this store that a process belongs to, "" when none."""
+    try:
+        names = os.listdir(os.path.join(store, "lanes")) if pid else []
+    except OSError:
+        return ""
+    for name in names:
+        found = record(store, name)
+        if found is not None and pid in members(found):
+            return name
+    return ""
+
+
 def runs(store: str, recipe: str) -> bool:
     """True when the lane's process lives."""
     found = record(store, recipe)
@@ -47,22 +86,25 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     if found is not None and alive(found):
         fact["alive"] = True
         inodes = glance.inodes(found["port"])
-        members = glance.session_of(found["pid"])
-        fact["listening"] = bool(inodes) and procs.owns_socket(members, inodes) is not None
+        pids = glance.session_of(found["pid"])
+        fact["listening"] = bool(inodes) and procs.owns_socket(pids, inodes) is not None
         if fact["listening"]:
             fact.update(_answers(found))
         if port != found["port"]:
-            fact["port_holder"] = _foreign(port, glance, members)
+            fact["port_holder"] = _foreign(store, port, glance, pids)
     else:
         if found is not None:
             fact["last_lines"] = last_lines(os.path.join(store, found["log"]), 15)
-        fact["port_holder"] = _foreign(port, glance, set())
+        ours = members(found) if found is not None and glance.inodes(port) else set()
+        fact["port_holder"] = _foreign(store, port, glance, ours)
     return dict(fact)
 
 
-def _foreign(port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
+def _foreign(store: str, port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
     holder = procs.holder(port, glance)
-    return None if holder is None or holder["pid"] in ours else holder
+    if holder is None or holder["pid"] in ours:
+        return None
+    return {**holder, "lane": lane_of(store, holder["pid"])}
 
 
 def _answers(found: LaneRecord) -> LaneFact:

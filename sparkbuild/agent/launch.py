@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import time
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent import lanes, procs
 from sparkbuild.agent.files import locked, write_json
 from sparkbuild.agent.protocol import AgentError, Reporter
-from sparkbuild.agent.records import LANE_FORMAT, LaneRecord
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.records import LaneRecord
 
 KEEP_LOGS = 10
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
@@ -102,7 +104,7 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
                 pass_fds=(go_read,),
             )
         record: LaneRecord = {
-            "format": LANE_FORMAT,
+            "format": lanes.LANE_FORMAT,
             "recipe": request["recipe"],
             "key": request["key"],
             "parts": request["parts"],

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-LANE_FORMAT = "sparkbuild-lane/v1"
-RECEIPT_FORMAT = "sparkbuild-image/v1"
-
 
 class LaneRecord(TypedDict, total=False):
     """`<store>/lanes/<recipe>/lane.json`: the last launch of a lane on this node.

@@ -8,14 +8,16 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent import tree
 from sparkbuild.agent.fetch import pip
 from sparkbuild.agent.files import fsync_folder, locked, write_json
-from sparkbuild.agent.images import folder_of, read_receipt
+from sparkbuild.agent.images import RECEIPT_FORMAT, folder_of, read_receipt
 from sparkbuild.agent.protocol import AgentError, Reporter
-from sparkbuild.agent.records import RECEIPT_FORMAT, ImageReceipt
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.records import ImageReceipt
 
 KEEP = 2  # images of one name on a node: the current one, and the one before
 
