@@ -44,7 +44,7 @@ def check(client: httpx.Client, model_id: str) -> Answer:
         return _stream(client, model_id)
     except httpx.HTTPError as error:
         raise NoAnswer(str(error) or type(error).__name__) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NoAnswer(f"an answer of an unknown shape: {error}") from error
 
 

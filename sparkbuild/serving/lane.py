@@ -10,7 +10,7 @@ import msgspec
 from sparkbuild.core.goal import Goal, Input
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
-from sparkbuild.core.reasons import Reason, differences
+from sparkbuild.core.reasons import Reason, changed, differences
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
 
@@ -59,7 +59,7 @@ def lane_goal(
         "secrets": list(spec.secrets),
         "port": spec.port,
         "model_id": spec.model_id,
-        "files": {item.path.rsplit("/", 1)[-1]: item.sha256 for item in inputs},
+        "files": {item.path.removeprefix(f"{spec.folder}/"): item.sha256 for item in inputs},
         "gates": [msgspec.to_builtins(gate) for gate in spec.gates],
     }
     return Goal(
@@ -89,7 +89,7 @@ def judge(goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
 
 
 def steps(goal: Goal, fact: dict[str, Any], *, force: bool = False) -> tuple[str, ...]:
-    """What must be done, in order, of: stop, launch, ready, gates. Pure; nothing when the lane is as it should be."""
+    """What must be done, in order, of: stop, launch, ready, gates, protect. Pure; nothing when the lane is as it should be."""
     record = fact.get("record")
     if not fact.get("alive") or record is None:
         return ("launch", "ready", "gates")
@@ -99,6 +99,8 @@ def steps(goal: Goal, fact: dict[str, Any], *, force: bool = False) -> tuple[str
         return ("ready", "gates")
     if not _gated(record, goal):
         return ("gates",)
+    if bool(record.get("protect")) != goal.spec.protect:
+        return ("protect",)
     return ()
 
 
@@ -109,15 +111,16 @@ def _gated(record: dict[str, Any], goal: Goal) -> bool:
 def _reasons(goal: Goal, fact: dict[str, Any], last: Made | None) -> list[Reason]:
     record = fact.get("record")
     if record is None:
-        return [Reason("lane", "was served before, its record is gone" if last else "not served yet")]
+        text = "was served before, its record is gone" if last else "not served yet"
+        return [Reason("lane", text), *_port_taken(goal, fact)]
     if not fact["alive"]:
-        return [_gone(record, fact), *differences(record["parts"], goal.key.parts)]
+        return [_gone(record, fact), *differences(record["parts"], goal.key.parts), *_port_taken(goal, fact)]
     spec: LaneSpec = goal.spec
     found = list(differences(record["parts"], goal.key.parts))
     if launch_parts(record["parts"]) != launch_parts(goal.key.parts):
-        if record.get("protect"):
+        if record.get("protect") or spec.protect:
             found.append(Reason("protect", f"the running lane is protected: doit stop:{spec.recipe} first"))
-        return found
+        return [*found, *_port_taken(goal, fact)]
     if not record.get("ready"):
         found.append(Reason("ready", f"process {record['pid']} runs, but was not ready when last looked at"))
     elif not fact["answers"]:
@@ -128,7 +131,20 @@ def _reasons(goal: Goal, fact: dict[str, Any], last: Made | None) -> list[Reason
     elif record.get("served_at") is None and not found:
         failed = [gate["id"] for gate in record.get("gates") or () if not gate.get("ok")]
         found.append(Reason("gates", f"gates failed: {', '.join(failed)}" if failed else "gates not passed yet"))
+    elif not found and bool(record.get("protect")) != spec.protect:
+        found.append(changed("protect", bool(record.get("protect")), spec.protect))
     return found
+
+
+def _port_taken(goal: Goal, fact: dict[str, Any]) -> tuple[Reason, ...]:
+    """A launch would fail: better said by the plan than by the launch."""
+    holder = fact.get("port_holder")
+    if not holder:
+        return ()
+    who = f"process {holder['pid']} of {holder['user']}" if holder["pid"] else "a process of another user"
+    if holder.get("lane"):
+        who = f"lane {holder['lane']} ({who}): doit stop:{holder['lane']}"
+    return (Reason("port", f"port {goal.spec.port} is held by {who}"),)
 
 
 def _gone(record: dict[str, Any], fact: dict[str, Any]) -> Reason:

@@ -64,8 +64,8 @@ def read_secrets(root: str, names: tuple[str, ...], where: str) -> dict[str, str
             for line in file:
                 name, sep, value = line.strip().partition("=")
                 if sep and not name.startswith("#"):
-                    kept[name.strip()] = value
-    found = {name: os.environ.get(name, kept.get(name, "")) for name in names}
+                    kept[name.strip()] = value.strip()
+    found = {name: os.environ.get(name) or kept.get(name, "") for name in names}
     missing = [name for name, value in found.items() if not value]
     if missing:
         raise ConfigError(

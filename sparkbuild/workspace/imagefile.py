@@ -40,12 +40,24 @@ def load_image(root: str, name: str, locks: dict[str, SourceLock], problems: dic
                 next_=f"add that line to {lock.path}",
             )
     inputs.extend(findings.inputs(folder, spec.files))
+    _check_names(spec.files, findings)
     failure = findings.error()
     if failure is None and lock is not None:
         failure = _disagreement(lock, root)
     if failure is not None or lock is None:
         raise failure or ConfigError(f"{path} names no lock", where=f"{path}:1")
     return Image(name, folder, spec, lock, tuple(inputs))
+
+
+def _check_names(files: tuple[str, ...], findings: Findings) -> None:
+    """In the image the files lie side by side under their base names."""
+    first: dict[str, str] = {}
+    for index, file in enumerate(files):
+        base = file.rpartition("/")[2]
+        if base in first:
+            what = f"two files would both become files/{base} in the image"
+            findings.add(("files", index), what, found=f"{first[base]} and {file}", next_="rename one of them")
+        first.setdefault(base, file)
 
 
 def _disagreement(lock: SourceLock, root: str) -> ConfigError | None:

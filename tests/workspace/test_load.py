@@ -142,6 +142,16 @@ def test_files_of_a_recipe(root: Path, name: str, says: str) -> None:
     assert name != "big" or "staging" in error.next
 
 
+def test_two_files_of_an_image_under_one_name(root: Path) -> None:
+    put(root, "images/eng/a/serve.py", "1")
+    put(root, "images/eng/b/serve.py", "2")
+    put(root, "images/eng/image.toml", IMAGE + 'files = [\n  "a/serve.py",\n  "b/serve.py",\n]\n')
+    error = load(root).problems["images/eng"]
+    assert error.where == "images/eng/image.toml:5"
+    assert error.found == "a/serve.py and b/serve.py"
+    assert "files/serve.py" in error.what
+
+
 def test_a_swallowed_key_among_the_variables(root: Path) -> None:
     error = broken(root, "port = 8000\n", 'port = 8000\n[serve.env]\nA = "1"\ndescription = "mine"\n')
     assert error.where == f"{DEMO}:10"

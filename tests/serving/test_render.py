@@ -1,0 +1,143 @@
+"""From a recipe to the exact argv and environment: templates, and secrets that show up nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkbuild.core.errors import ConfigError
+from sparkbuild.serving.lane import LaneSpec
+from sparkbuild.serving.render import MASK, Launch, context, launch, read_secrets
+
+WHERE = "recipes/demo/recipe.toml"
+SECRET = "hf_0123456789abcdef"
+
+
+def spec(**changes: Any) -> LaneSpec:
+    fields: dict[str, Any] = {
+        "recipe": "demo",
+        "folder": "recipes/demo",
+        "command": (
+            "{{ image.python }}",
+            "{{ image.files }}/serve.py",
+            "--model={{ staged.weights }}/model.gguf",
+            "--chat-template={{ recipe.dir }}/chat.jinja",
+            "--alias={{ model_id }}",
+            "--host={{ host }}",
+            "--port={{ port }}",
+        ),
+        "env": {"THREADS": "1", "WHERE": "{{ node }}:{{ rank }}/{{ world_size }}"},
+        "secrets": (),
+        "port": 8000,
+        "model_id": "smollm2",
+        "ready_timeout": 60.0,
+        "stop_grace": 5.0,
+        "protect": False,
+        "image": "images/llamacpp/0123",
+        "staged": {"weights": "staged/demo/weights", "elsewhere": "/srv/data"},
+        "lock": "demo@1234",
+        "gates": (),
+    }
+    return LaneSpec(**{**fields, **changes})
+
+
+def filled(secrets: dict[str, str] | None = None, **changes: Any) -> Launch:
+    wanted = spec(**changes)
+    return launch(wanted, context("/work/space", "/srv/store", "dgx1", wanted), secrets or {})
+
+
+def test_argv_and_environment() -> None:
+    made = filled()
+    assert made.argv == (
+        "/srv/store/images/llamacpp/0123/bin/python",
+        "/srv/store/images/llamacpp/0123/files/serve.py",
+        "--model=/srv/store/staged/demo/weights/model.gguf",
+        "--chat-template=/work/space/recipes/demo/chat.jinja",
+        "--alias=smollm2",
+        "--host=127.0.0.1",
+        "--port=8000",
+    )
+    assert made.env == {"THREADS": "1", "WHERE": "dgx1:0/1"}
+
+
+def test_a_folder_elsewhere_stays_where_it_is() -> None:
+    assert filled(command=("{{ staged.elsewhere }}",)).argv == ("/srv/data",)
+
+
+def test_an_argument_with_spaces_and_quotes_stays_one_argument() -> None:
+    assert filled(command=('{"a": "$HOME; {{ port }} \'x\'"}',)).argv == ('{"a": "$HOME; 8000 \'x\'"}',)
+
+
+@pytest.mark.parametrize("changes", [{"command": ("{{ staged.weight }}",)}, {"env": {"A": "{{ staged.weight }}"}}])
+def test_an_unknown_name(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        filled(**changes)
+    assert raised.value.where == WHERE
+    assert "'weight'" in raised.value.found
+    assert "staged.elsewhere, staged.weights" in raised.value.wanted
+    assert "image.files, image.python" in raised.value.wanted
+
+
+def test_secrets_reach_the_process_and_nothing_that_is_shown() -> None:
+    made = filled({"HF_TOKEN": SECRET})
+    assert made.env["HF_TOKEN"] == SECRET
+    assert made.shown_env() == {"THREADS": "1", "WHERE": "dgx1:0/1", "HF_TOKEN": MASK}
+    assert SECRET not in repr(made.shown_env())
+    assert SECRET not in " ".join(made.argv)
+
+
+def test_a_secret_is_no_template() -> None:
+    assert filled({"HF_TOKEN": "{{ port }}"}).env["HF_TOKEN"] == "{{ port }}"
+
+
+def test_a_template_cannot_name_a_secret() -> None:
+    with pytest.raises(ConfigError, match="cannot be filled in"):
+        filled({"HF_TOKEN": SECRET}, command=("--token={{ HF_TOKEN }}",))
+
+
+def test_a_secret_written_into_the_command_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigError) as raised:
+        filled({"EMPTY": "", "HF_TOKEN": SECRET}, command=("engine", f"--token={SECRET}"))
+    assert "secret HF_TOKEN" in str(raised.value)
+    assert raised.value.where == WHERE
+    assert SECRET not in str(raised.value)
+
+
+@pytest.fixture
+def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("HF_TOKEN", "API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_no_secrets_wanted_reads_nothing(tmp_path: Path) -> None:
+    (tmp_path / "secrets.env").mkdir()
+    assert read_secrets(str(tmp_path), (), WHERE) == {}
+
+
+def test_secrets_from_the_environment_and_the_file(tmp_path: Path, clean: pytest.MonkeyPatch) -> None:
+    text = f"# HF_TOKEN=commented\n\n HF_TOKEN = x\nAPI_KEY=  a=b c#d\nOTHER=1\nnonsense\nHF_TOKEN={SECRET}\n"
+    (tmp_path / "secrets.env").write_text(text)
+    assert read_secrets(str(tmp_path), ("HF_TOKEN", "API_KEY"), WHERE) == {"HF_TOKEN": SECRET, "API_KEY": "a=b c#d"}
+    clean.setenv("API_KEY", "from the shell")
+    assert read_secrets(str(tmp_path), ("API_KEY",), WHERE) == {"API_KEY": "from the shell"}
+
+
+@pytest.mark.parametrize("text", [None, "", "HF_TOKEN=\n", "# HF_TOKEN=x\n", "HF_TOKE=x\n"])
+def test_a_secret_without_a_value(tmp_path: Path, clean: pytest.MonkeyPatch, text: str | None) -> None:
+    clean.setenv("HF_TOKEN", "")
+    if text is not None:
+        (tmp_path / "secrets.env").write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        read_secrets(str(tmp_path), ("HF_TOKEN",), WHERE)
+    assert raised.value.what == "secret HF_TOKEN has no value"
+    assert raised.value.where == WHERE
+    assert "secrets.env" in raised.value.wanted
+
+
+def test_an_empty_variable_does_not_hide_the_file(tmp_path: Path, clean: pytest.MonkeyPatch) -> None:
+    clean.setenv("HF_TOKEN", "")
+    (tmp_path / "secrets.env").write_text(f"HF_TOKEN={SECRET}\n")
+    assert read_secrets(str(tmp_path), ("HF_TOKEN",), WHERE) == {"HF_TOKEN": SECRET}
