@@ -184,7 +184,33 @@ TABLE: dict[str, tuple[dict[str, Any], Made | None, list[tuple[str, str]], tuple
         AGAIN,
     ),
     "other weights": (fact(record(goal(weights="2"))), LAST, [("staged", "staged: ")], AGAIN),
-    "protected, and the same": (fact(record(protect=True)), LAST, [], ()),
+    "no longer protected": (
+        fact(record(protect=True)),
+        LAST,
+        [("protect", "protect: true -> false")],
+        ("protect",),
+    ),
+    "the port is another's": (
+        {**NEVER, "port_holder": {"pid": 5, "command": "python -m http.server", "user": "ann"}},
+        None,
+        [("lane", "not served yet"), ("port", "port 8000 is held by process 5 of ann")],
+        ALL,
+    ),
+    "the port is another lane's": (
+        {**dead(record(), "x"), "port_holder": {"pid": 5, "command": "x", "user": "ann", "lane": "other"}},
+        LAST,
+        [
+            ("lane", "process 77 is gone without having been stopped; last line of its log: x"),
+            ("port", "port 8000 is held by lane other (process 5 of ann): doit stop:other"),
+        ],
+        ALL,
+    ),
+    "moved to a port that is hidden from us": (
+        fact(record(goal(port=9000)), port_holder={"pid": 0, "command": "a process of another user", "user": ""}),
+        LAST,
+        [("port", "port: 9000 -> 8000"), ("port", "port 8000 is held by a process of another user")],
+        AGAIN,
+    ),
     "protected, and edited": (
         fact(record(goal(port=9000), protect=True)),
         LAST,
@@ -222,6 +248,15 @@ def test_steps(name: str) -> None:
 def test_there_is_a_step_for_every_reason_and_none_without_one(name: str) -> None:
     seen, last, _, _ = TABLE[name]
     assert bool(steps(goal(), seen)) == (judge(goal(), seen, last).state == RUN)
+
+
+def test_protection_asked_for_since_the_launch() -> None:
+    wanted = goal(protect=True)
+    assert judge(wanted, fact(record(protect=True)), LAST).state == OK
+    assert steps(wanted, fact()) == ("protect",)
+    assert [reason.text for reason in judge(wanted, fact(), LAST).reasons] == ["protect: false -> true"]
+    edited = judge(wanted, fact(record(goal(port=9000))), LAST)
+    assert edited.reasons[-1].text == "the running lane is protected: doit stop:demo first"
 
 
 def test_forcing_starts_what_runs_anew_and_what_does_not_once() -> None:
