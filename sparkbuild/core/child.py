@@ -31,14 +31,18 @@ def spawn(
     stdin: int | IO[bytes] | None = subprocess.DEVNULL,
     stdout: int | IO[bytes] | None = subprocess.DEVNULL,
     stderr: int | IO[bytes] | None = subprocess.STDOUT,
+    tethered: bool = True,
 ) -> subprocess.Popen[bytes]:
-    """Start a child in its own process group and remember it until `reap`. The group does not outlive this process."""
+    """Start a child in its own process group and remember it until `reap`. The group does not outlive this process;
+    a child that ends with its stdin needs no tether for that.
+    """
     with _guard:
         process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
             list(argv), cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
         )
         _live.add(process)
-    _tether.hold(process.pid)
+    if tethered:
+        _tether.hold(process.pid)
     return process
 
 

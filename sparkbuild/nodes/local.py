@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,12 +10,8 @@ import msgspec
 from sparkbuild.core import child
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.nodes.ahead import Ahead
+from sparkbuild.nodes.process import start
 from sparkbuild.nodes.reply import Reply
-
-_PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
-
-# -I: nothing of the environment or the current folder decides what the agent imports
-_BOOT = f"import sys; sys.path.append({_PACKAGE_PARENT!r}); from sparkbuild.agent.main import main; sys.exit(main())"
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -62,7 +55,7 @@ class LocalAgent:
         *,
         final: bool,
     ) -> dict[str, Any]:
-        process = _start(verb)
+        process = start(verb)
         stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
         if stdin is None or stdout is None or stderr is None:
             raise RuntimeError("agent without pipes")
@@ -84,29 +77,3 @@ class LocalAgent:
             stderr.close()
             child.end(process, grace=2.0)
         return reply.outcome()
-
-
-def ask_facts(question: bytes) -> bytes:
-    """All that a facts agent prints for a question; b"" when it fails (the question is then asked again, properly)."""
-    process = _start("facts")
-    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
-    if stdin is None or stdout is None or stderr is None:
-        return b""
-    try:
-        stdin.write(question)
-        stdin.flush()
-        return stdout.read()
-    except (OSError, ValueError):
-        return b""
-    finally:
-        for stream in (stdin, stdout, stderr):
-            try:
-                stream.close()
-            except OSError:
-                continue
-        child.end(process, grace=2.0)
-
-
-def _start(verb: str) -> subprocess.Popen[bytes]:
-    pipe = subprocess.PIPE
-    return child.spawn([sys.executable, "-I", "-c", _BOOT, verb], stdin=pipe, stdout=pipe, stderr=pipe)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
-
-import msgspec
-
-from sparkbuild.core.state import StateStore
 
 # doit writes "deps:" last when it saves a task that succeeded, and "ignore:" alone; either completes a row
 _COMPLETES = ("deps:", "ignore:")
@@ -20,6 +17,9 @@ class WalBackend:
 
     def __init__(self, name: str, codec: Any = None, *, module_name: str | None = None) -> None:
         del codec, module_name
+        # doit imports all backends before it looks at the command line: what this one needs is loaded when it is used
+        from sparkbuild.core.state import StateStore  # noqa: PLC0415
+
         self.name = name
         self.store = StateStore(Path(name))
         self._rows: dict[str, dict[str, Any]] = {}
@@ -30,13 +30,13 @@ class WalBackend:
             if self._raw is None:
                 self._raw = self.store.rows()
             text = self._raw.get(task)
-            self._rows[task] = msgspec.json.decode(text) if text else {}
+            self._rows[task] = json.loads(text) if text else {}
         return self._rows[task]
 
     def reload(self, task: str) -> None:
         """Forget what was read of a task: another run may have written it since."""
         text = self.store.row(task)
-        self._rows[task] = msgspec.json.decode(text) if text else {}
+        self._rows[task] = json.loads(text) if text else {}
 
     def get(self, task: str, key: str) -> Any:
         """A value of a task's row, None when there is none."""
@@ -48,7 +48,7 @@ class WalBackend:
         row[key] = value
         if key in _COMPLETES:
             # a value doit cannot store is the task's failure, not this file's: encode before writing
-            self.store.save_row(task, msgspec.json.encode(row).decode())
+            self.store.save_row(task, json.dumps(row, ensure_ascii=False))
 
     def in_(self, task: str) -> bool:
         """True when something is known of the task."""

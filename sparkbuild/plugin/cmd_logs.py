@@ -36,6 +36,14 @@ class Logs(FactCommand):
     doc_description = None
     cmd_options = (_FOLLOW, _LINES)
 
+    def get_options(self) -> list[Any]:
+        """See doit. Its -f (another dodo file) keeps only its long name here: -f follows, as in tail."""
+        options: list[Any] = super().get_options()
+        for option in options:
+            if option.name == "dodoFile":
+                option.short = ""
+        return options
+
     def _execute(self, follow: bool, lines: int, pos_args: Any = None) -> int:  # noqa: FBT001
         names = [name.removeprefix("serve:") for name in pos_args or []]
         if len(names) != 1:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkbuild.core.errors import SparkbuildError
-from sparkbuild.core.plan import MAYBE, OK, RUN, UNKNOWN, Plan, Step
 from sparkbuild.plugin import units
 from sparkbuild.plugin.command import FactCommand
+
+if TYPE_CHECKING:
+    # only as types: this module is loaded before the nodes are asked, and each millisecond before that is waited for
+    from sparkbuild.core.plan import Plan, Step
 
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print the plan as JSON"}
 _VERBOSE = {
@@ -51,12 +54,12 @@ class PlanCommand(FactCommand):
         return 2 if problems else 0
 
     def _print(self, made: Plan, *, verbose: bool, named: list[str]) -> None:
-        shown = [step for step in made if verbose or step.state != OK]
+        shown = [step for step in made if verbose or step.state != "ok"]
         width = max((len(step.goal.task) for step in shown), default=4)
         place = max((len(step.goal.node) for step in shown), default=4)
         for step in shown:
             head = f"{step.state:<8}{step.goal.node:<{place + 2}}{step.goal.task:<{width + 2}}"
-            amount = "" if step.state == OK else units.size(step.bytes) if step.bytes != 0 else ""
+            amount = "" if step.state == "ok" else units.size(step.bytes) if step.bytes != 0 else ""
             reasons = [reason.text for reason in step.reasons] or ["up to date"]
             self.outstream.write(f"{head}{amount:>9}  {reasons[0]}\n")
             for text in reasons[1:]:
@@ -77,7 +80,7 @@ class PlanCommand(FactCommand):
             self.outstream.write(f"        env  {name}={value}\n")
 
     def _print_sum(self, made: Plan, named: list[str]) -> None:
-        counts = {state: sum(step.state == state for step in made) for state in (RUN, MAYBE, UNKNOWN, OK)}
+        counts = {state: sum(step.state == state for step in made) for state in ("run", "maybe", "unknown", "ok")}
         text = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "nothing selected"
         stale = made.stale
         if not stale:

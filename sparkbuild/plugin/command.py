@@ -16,7 +16,7 @@ from sparkbuild.core import STATE
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.interrupt import handling
 from sparkbuild.nodes.ahead import Ahead
-from sparkbuild.nodes.local import ask_facts
+from sparkbuild.nodes.process import ask_facts
 
 if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
