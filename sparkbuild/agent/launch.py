@@ -6,16 +6,18 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent import lanes, procs
-from sparkbuild.agent.files import locked, write_json
+from sparkbuild.agent import lanes, procs, stop
+from sparkbuild.agent.files import locked
 from sparkbuild.agent.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
     from sparkbuild.agent.records import LaneRecord
 
 KEEP_LOGS = 10
+DYING = 2.0  # seconds that a port without a process is given: its process may be ending just now
+LEFT_GRACE = 5.0  # seconds between SIGTERM and SIGKILL for what outlived its lane's main process
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 # The child waits for one byte before it becomes the engine. If this agent dies before the record is on disk, the pipe
@@ -47,22 +49,38 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         before = lanes.record(store, recipe)
         if before is not None and lanes.alive(before):
             raise AgentError(f"lane {recipe} already runs", kind="engine", found=f"process {before['pid']}")
+        if before is not None and (left := lanes.members(before)):
+            reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
+            stop.end(before, LEFT_GRACE)
         check_port(store, request["port"])
-        name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        log = os.path.join("lanes", recipe, f"{name}.log")
+        log = _new_log(store, recipe)
         _prune(folder)
         record = _start(request, store, log)
         reporter.log(f"started process {record['pid']}: {' '.join(record['argv'])}")
         return {"record": record}
 
 
+def _new_log(store: str, recipe: str) -> str:
+    """A log that no other launch has: its name also marks the processes of this one."""
+    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    for ending in ("", *(f"-{count}" for count in range(2, 100))):
+        log = os.path.join("lanes", recipe, f"{name}{ending}.log")
+        if not os.path.exists(os.path.join(store, log)):
+            return log
+    raise AgentError(f"lane {recipe} was launched a hundred times within one second", kind="engine")
+
+
 def check_port(store: str, port: int) -> None:
     """Refuse when the port is held, naming the holder and, when it is one of ours, its lane."""
-    holder = procs.holder(port)
+    deadline = time.monotonic() + DYING
+    while (holder := procs.holder(port)) is not None and not holder["pid"] and time.monotonic() < deadline:
+        time.sleep(0.05)
     if holder is None:
         return
-    lane = lane_of(store, holder["pid"])
+    lane = lanes.lane_of(store, holder["pid"])
     who = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
+    if not holder["pid"]:
+        who = "a process of another user"
     raise AgentError(
         f"port {port} is in use",
         kind="port",
@@ -72,23 +90,11 @@ def check_port(store: str, port: int) -> None:
     )
 
 
-def lane_of(store: str, pid: int) -> str:
-    """The lane of this store whose session a process belongs to, "" when none."""
-    try:
-        session = os.getsid(pid) if pid else 0
-        names = os.listdir(os.path.join(store, "lanes"))
-    except OSError:
-        return ""
-    for name in names:
-        found = lanes.record(store, name)
-        if found is not None and found.get("pid") == session and lanes.alive(found):
-            return name
-    return ""
-
-
 def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     env |= request["env"]
+    name, _, value = lanes.mark(log).partition("=")
+    env[name] = value
     argv = [str(item) for item in request["argv"]]
     go_read, go_write = os.pipe()
     try:
@@ -124,18 +130,12 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
             "served_at": None,
             "stopped_at": None,
         }
-        write(store, record)
+        lanes.write(store, record)
         os.write(go_write, b"1")
     finally:
         os.close(go_read)
         os.close(go_write)
     return record
-
-
-def write(store: str, record: LaneRecord) -> None:
-    """Write a lane's record."""
-    path = os.path.join(lanes.folder(store, record["recipe"]), "lane.json")
-    write_json(path, cast("dict[str, Any]", record), mode=0o600)
 
 
 def _prune(folder: str) -> None:

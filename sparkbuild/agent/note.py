@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from sparkbuild.agent import lanes
-from sparkbuild.agent.launch import write
 from sparkbuild.agent.protocol import AgentError, Reporter
 
 _FIELDS = ("key", "parts", "ready", "gates", "served_at", "protect")
@@ -20,5 +19,5 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     for field in _FIELDS:
         if field in request["set"]:
             found[field] = request["set"][field]  # type: ignore[literal-required]
-    write(request["store"], found)
+    lanes.write(request["store"], found)
     return {"record": found}

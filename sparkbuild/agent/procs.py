@@ -20,7 +20,10 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None when there is no such live process."""
+    """When a process started, in clock ticks since boot; None when there is no such live process.
+
+    A zombie whose other threads still run is alive: these hold its ports and memory until they are gone too.
+    """
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             text = file.read()
@@ -28,7 +31,7 @@ def start_ticks(pid: int) -> int | None:
         return None
     # the command name in parentheses may itself hold spaces and parentheses
     fields = text[text.rindex(")") + 2 :].split()
-    if fields[0] in ("Z", "X"):
+    if fields[0] == "X" or (fields[0] == "Z" and int(fields[17]) <= 1):
         return None
     return int(fields[19])
 
@@ -100,6 +103,21 @@ class Glance:
             if self._sessions is None:
                 self._sessions = sessions()
             return self._sessions.get(pid, set())
+
+
+def marked(mark: str) -> set[int]:
+    """All processes that were started with `mark` (NAME=value) in their environment, and may be looked at."""
+    wanted = mark.encode()
+    found = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    if wanted in file.read().split(b"\0"):
+                        found.add(int(entry))
+            except OSError:
+                continue
+    return found
 
 
 def owns_socket(pids: set[int], inodes: set[str]) -> int | None:

@@ -35,7 +35,7 @@ class LaneRecord(TypedDict, total=False):
 
 class LaneFact(TypedDict, total=False):
     """What is seen of a lane: its record, whether that very process lives, listens and answers, and who else holds
-    the port ({"pid", "command", "user"}).
+    the port ({"pid", "command", "user", "lane"}; pid 0: hidden from us; lane "": none of this node's store).
     """
 
     record: LaneRecord | None

@@ -23,7 +23,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - (1 << 20)))
-        for line in file.read().decode(errors="replace").splitlines()[-request["lines"] :]:
+        for line in file.read().decode(errors="replace").splitlines()[-max(1, request["lines"]) :]:
             reporter.log(line)
         rest = b""
         while request["follow"]:
@@ -32,6 +32,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             for data in complete:
                 reporter.log(data.decode(errors="replace"))
             if not is_alive:
+                if rest:
+                    reporter.log(rest.decode(errors="replace"))
                 break
             time.sleep(0.1)
     return {"log": found["log"], "alive": lanes.alive(found)}

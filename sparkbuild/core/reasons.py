@@ -49,13 +49,15 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Reason,
 def _narrow(old: Any, new: Any) -> tuple[str, str]:
     """Show only what differs of two long values: the changed items of lists and the changed keys of tables."""
     if isinstance(old, dict) and isinstance(new, dict):
-        keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        keys = [key for key in {**old, **new} if key == "id" or old.get(key) != new.get(key)]  # the id says whose
         return shown({k: old[k] for k in keys if k in old}), shown({k: new[k] for k in keys if k in new})
     if isinstance(old, list) and isinstance(new, list):
         start = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
         end = 0
         while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
             end += 1
+        if len(old) - end - start == len(new) - end - start == 1 and isinstance(old[start], dict):
+            return _narrow(old[start], new[start])
         context = max(0, start - 1)  # the item before is most often the flag whose value changed
         return shown(old[context : len(old) - end]), shown(new[context : len(new) - end])
     if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) > _WIDTH:

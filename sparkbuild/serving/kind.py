@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sparkbuild.core.errors import GateError, NotReadyError, SparkbuildError
+from sparkbuild.core.errors import GateError, NotReadyError, PortInUseError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.core.run import Progress, Run
@@ -60,16 +60,35 @@ class LaneKind:
         record = fact.get("record")
         launch = self.launch_of(goal) if "launch" in todo else None  # a bad template must not stop what runs
         if "stop" in todo:
-            self._refuse_protected(spec, record)
+            self._refuse(goal, fact)
             run.report(Progress("stop the old lane"))
             run.call(node, "stop", {"recipe": spec.recipe, "grace": spec.stop_grace})
-        if launch is not None:
-            record = self._launch(goal, launch, run)
         if "ready" in todo:
-            record = self._ready(goal, record, run, launched=launch is not None)
+            record = self._bring_up(goal, launch, record, run)
         if "gates" in todo:
             self._gates(goal, record, run)
+        if "protect" in todo:
+            self._note(goal, record, {"protect": spec.protect}, run)
         return 0
+
+    def _bring_up(self, goal: Goal, launch: Launch | None, record: Any, run: Run) -> dict[str, Any]:
+        """From a launch, or a lane that is starting, to one that answers."""
+        launched = False
+        try:
+            if launch is not None:
+                launched = True  # before it is: an interrupt may come while the node is at it
+                try:
+                    record = self._launch(goal, launch, run)
+                except SparkbuildError:
+                    launched = False  # refused
+                    raise
+            return self._ready(goal, record, run)
+        except NotReadyError:
+            raise  # left running: a cold load may take hours, and killing it would lose them
+        except BaseException:
+            if launched:
+                self._take_down(goal, run)
+            raise
 
     def _launch(self, goal: Goal, launch: Launch, run: Run) -> dict[str, Any]:
         spec: LaneSpec = goal.spec
@@ -91,19 +110,10 @@ class LaneKind:
         record: dict[str, Any] = run.call(goal.nodes[0], "launch", request)["record"]
         return record
 
-    def _ready(self, goal: Goal, record: dict[str, Any], run: Run, *, launched: bool) -> dict[str, Any]:
+    def _ready(self, goal: Goal, record: dict[str, Any], run: Run) -> dict[str, Any]:
         from sparkbuild.serving import readiness  # noqa: PLC0415 - only when a lane is waited for
 
-        spec: LaneSpec = goal.spec
-        node = goal.nodes[0]
-        try:
-            ready = readiness.wait(spec, node, record, run)
-        except NotReadyError:
-            raise  # left running: a cold load may take hours, and killing it would lose them
-        except BaseException:
-            if launched:
-                self._take_down(spec, node, run)
-            raise
+        ready = readiness.wait(goal.spec, goal.nodes[0], record, run)
         run.note(
             f"ready after {ready['seconds']:.1f} s, first token after {ready['ttft'] * 1000:.0f} ms: {ready['text']!r}"
         )
@@ -112,13 +122,14 @@ class LaneKind:
     def _gates(self, goal: Goal, record: dict[str, Any], run: Run) -> None:
         spec: LaneSpec = goal.spec
         base = f"http://{record['host']}:{record['port']}"
+        checked = {"key": goal.key.digest, "parts": goal.key.parts, "protect": spec.protect}
         try:
             results = self._checker(spec.gates, base, spec.model_id, run)
         except GateError as error:
             results = [msgspec.to_builtins(result) for result in error.results]
-            self._note(goal, record, {"gates": results, "served_at": None}, run)
+            self._note(goal, record, {**checked, "gates": results, "served_at": None}, run)
             raise
-        done = {"key": goal.key.digest, "parts": goal.key.parts, "gates": results, "protect": spec.protect}
+        done = {**checked, "gates": results}
         # a lane that only had its gates run again has been serving all along
         done["served_at"] = record.get("served_at") or time.time()
         self._note(goal, record, done, run)
@@ -128,14 +139,28 @@ class LaneKind:
         noted: dict[str, Any] = run.call(goal.nodes[0], "note", request)["record"]
         return noted
 
-    def _take_down(self, spec: LaneSpec, node: str, run: Run) -> None:
+    def _take_down(self, goal: Goal, run: Run) -> None:
+        spec: LaneSpec = goal.spec
         run.note("taking the lane down again: it was not ready")
-        run.agent(node).call("stop", {"recipe": spec.recipe, "grace": spec.stop_grace}, final=True)
+        run.agent(goal.nodes[0]).call("stop", {"recipe": spec.recipe, "grace": spec.stop_grace}, final=True)
 
-    def _refuse_protected(self, spec: LaneSpec, record: dict[str, Any] | None) -> None:
-        if record is not None and record.get("protect"):
+    def _refuse(self, goal: Goal, fact: dict[str, Any]) -> None:
+        """Before the old lane is stopped: is it protected, would the launch fail?"""
+        spec: LaneSpec = goal.spec
+        record, holder = fact["record"], fact.get("port_holder")
+        if record.get("protect") or spec.protect:
             raise SparkbuildError(
                 f"lane {spec.recipe} is protected and is not replaced",
                 found=f"process {record['pid']}, launched from another state of the recipe",
                 next=f"doit stop:{spec.recipe}, then doit serve:{spec.recipe}",
+            )
+        if holder:
+            who = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
+            other = holder.get("lane")
+            raise PortInUseError(
+                f"port {spec.port} is in use; the lane that runs is left alone",
+                where=f"node {goal.nodes[0]}",
+                found=f"lane {other} ({who})" if other else who,
+                wanted="a free port",
+                next=f"doit stop:{other}" if other else "stop that process, or set another serve.port in the recipe",
             )

@@ -89,7 +89,7 @@ def judge(goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
 
 
 def steps(goal: Goal, fact: dict[str, Any], *, force: bool = False) -> tuple[str, ...]:
-    """What must be done, in order, of: stop, launch, ready, gates, protect. Pure; nothing when the lane is as it should be."""
+    """What must be done, in order, of: stop, launch, ready, gates, protect. Pure; nothing when the lane is right."""
     record = fact.get("record")
     if not fact.get("alive") or record is None:
         return ("launch", "ready", "gates")

@@ -71,7 +71,7 @@ def wait(spec: LaneSpec, node: str, record: dict[str, Any], run: Run) -> dict[st
     import httpx  # noqa: PLC0415 - costs 70 ms, and listing tasks must not pay for it
 
     base = f"http://{record['host']}:{record['port']}"
-    timeout = httpx.Timeout(10.0, read=120.0)
+    timeout = httpx.Timeout(10.0, read=None)  # a first token may take minutes; `ready_timeout` bounds all of it
     watch = Watch(run, node, spec.recipe)
     watch.start()
     try:
@@ -84,12 +84,13 @@ def wait(spec: LaneSpec, node: str, record: dict[str, Any], run: Run) -> dict[st
 
 def _answer(client: httpx.Client, spec: LaneSpec, watch: Watch, run: Run) -> Answer:
     start = time.monotonic()
+    deadline = start + spec.ready_timeout
     state = "waiting for the process"
     while True:
         _still_alive(watch, spec)
         if watch.listening:
             try:
-                return check(client, spec.model_id)
+                return _ask(client, spec, watch, deadline)
             except NoAnswer as error:
                 _still_alive(watch, spec)
                 if error.wrong:
@@ -102,6 +103,34 @@ def _answer(client: httpx.Client, spec: LaneSpec, watch: Watch, run: Run) -> Ans
             raise _too_late(spec, str(client.base_url), state, watch.last_line)
         run.report(Progress(f"ready? {state[:60]}", int(waited), int(spec.ready_timeout), "s"))
         cancel.wait(PAUSE)
+
+
+def _ask(client: httpx.Client, spec: LaneSpec, watch: Watch, deadline: float) -> Answer:
+    """Ask in a thread: an engine that accepts and says nothing must hold up neither a ctrl-C nor the news of its death.
+
+    The thread ends with the client, which closes when this raises.
+    """
+    box: list[Answer | BaseException] = []
+
+    def ask() -> None:
+        try:
+            box.append(check(client, spec.model_id))
+        except BaseException as error:  # noqa: BLE001 - handed over to the waiting thread
+            box.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(PAUSE)
+        cancel.check()
+        if thread.is_alive():
+            _still_alive(watch, spec)
+            if time.monotonic() > deadline:
+                raise NoAnswer("it accepts requests and does not answer them")
+    outcome = box[0]
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 def _wrong_model(spec: LaneSpec, base: str, error: NoAnswer) -> WrongModelError:
@@ -117,10 +146,10 @@ def _wrong_model(spec: LaneSpec, base: str, error: NoAnswer) -> WrongModelError:
 def _too_late(spec: LaneSpec, base: str, state: str, last_line: str) -> NotReadyError:
     recipe = spec.recipe
     return NotReadyError(
-        f"lane {recipe} was not ready after {spec.ready_timeout:.0f} s; it is left running",
+        f"lane {recipe} was not ready after {spec.ready_timeout:g} s; it is left running",
         where=base,
         found=f"{state}; last line of its log: {last_line[:200] or '(none)'}",
-        wanted=f"a streamed answer within serve.ready_timeout = {spec.ready_timeout:.0f} s",
+        wanted=f"a streamed answer within serve.ready_timeout = {spec.ready_timeout:g} s",
         next=f"doit serve:{recipe} goes on waiting, doit logs {recipe} -f shows it, doit stop:{recipe} ends it",
     )
 
