@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from stat import S_IFLNK, S_IFMT, S_IFREG
 
 from sparkbuild.agent.files import read_json, write_json
 
@@ -45,7 +46,7 @@ def problem(folder: str) -> str:
             continue
         stamp = [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
         if stamps.get(path) != stamp:
-            if _digest(full) != digest:
+            if S_IFMT(stat.st_mode) not in (S_IFREG, S_IFLNK) or _digest(full) != digest:
                 return f"{path} is not as it was built"
             fresh[path] = stamp
     if missing:
@@ -58,7 +59,8 @@ def problem(folder: str) -> str:
 def _files(folder: str) -> Iterator[str]:
     for base, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__")  # written by whoever imports
-        for name in names:
+        links = [name for name in folders if os.path.islink(os.path.join(base, name))]  # walked as folders, not entered
+        for name in names + links:
             path = os.path.relpath(os.path.join(base, name), folder)
             if path not in _RECORDS:
                 yield path
