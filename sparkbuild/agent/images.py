@@ -35,7 +35,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         "python": receipt["python"],
         "bytes": receipt["bytes"],
     }
-    if not os.path.exists(os.path.join(folder, "bin", "python")):
+    if not _interpreter_is_there(folder, receipt["python"]):
         return {
             **fact,
             "present": False,
@@ -43,6 +43,16 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         }
     problem = tree.problem(folder)
     return {**fact, "present": False, "problem": problem} if problem else fact
+
+
+def _interpreter_is_there(folder: str, version: str) -> bool:
+    """The environment links to this node's own Python: a distribution upgrade takes that away, or puts another minor
+    version under the same link, which would find none of the installed modules.
+    """
+    path = os.path.realpath(os.path.join(folder, "bin", "python"))
+    name = os.path.basename(path)
+    minor = "python" + ".".join(version.split(".")[:2])
+    return os.path.exists(path) and (name == minor or not name.startswith("python3."))
 
 
 def read_receipt(folder: str) -> ImageReceipt | None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from doit.dependency import Dependency, DependencyStatus
 
+from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import MAYBE, OK, RUN, UNKNOWN
 from sparkbuild.core.uri import is_uri
 from sparkbuild.plugin.checker import CHANGED, stamp_of
 from sparkbuild.plugin.session import Session, current
+
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # it becomes the name of a folder
 
 
 class Dependencies(Dependency):  # type: ignore[misc]
@@ -88,5 +92,11 @@ def variant(goal: Goal, options: Mapping[str, Any]) -> Goal:
     label = options.get("label")
     if goal.uri.scheme != "report" or not label:
         return goal
+    if not _LABEL.fullmatch(label) or label.endswith("_incomplete"):
+        raise ConfigError(
+            "this cannot be the label of a report",
+            found=repr(label),
+            wanted="at most 64 letters, digits, `_`, `.` and `-`, a letter or digit first, not ending in _incomplete",
+        )
     uri = msgspec.structs.replace(goal.uri, path=f"{goal.spec.recipe}/{label}")
     return msgspec.structs.replace(goal, uri=uri, spec=msgspec.structs.replace(goal.spec, label=label))

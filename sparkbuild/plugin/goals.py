@@ -38,7 +38,10 @@ def assemble(workspace: Workspace) -> Goals:
     for name, recipe in workspace.recipes.items():
         nodes = workspace.nodes_of(recipe)
         if len(nodes) == 1:
-            builder.recipe(recipe, nodes[0])
+            try:
+                builder.recipe(recipe, nodes[0])
+            except ConfigError as error:
+                goals.problems[f"recipes/{name}"] = error
         else:
             goals.problems[f"recipes/{name}"] = ConfigError(
                 f"recipe {name} is for a cluster of {len(nodes)} nodes; runtime `process` serves on one",
@@ -56,6 +59,7 @@ class _Builder:
         self.goals = goals
         self.image_nodes = _image_nodes(workspace)
         self.artifact_nodes = _artifact_nodes(workspace)
+        self.folders: dict[tuple[str, str], Goal] = {}
 
     def image(self, name: str, node: str) -> Goal:
         """An image on a node."""
@@ -100,6 +104,15 @@ class _Builder:
             min_free=block.min_free,
         )
         goal = files_goal(recipe=recipe.name, node=node, block_id=block.id, spec=files, artifact_goal=fetched)
+        other = self.folders.setdefault((node, os.path.normpath(files.dst)), goal)
+        if other.key != goal.key:
+            raise ConfigError(
+                f"two blocks stage different data into one folder of {node}",
+                where=f"{recipe.dir}/recipe.toml",
+                found=f"{files.dst}, also of {other.task}",
+                wanted="a folder of its own for each",
+                next=f"give block `{block.id}` another dst, or none",
+            )
         return self.goals.add(goal)
 
     def _lane(self, recipe: Recipe, node: str, image: Goal, staged: dict[str, Goal]) -> Goal:
