@@ -1,0 +1,228 @@
+"""The documentation is true where a program can tell: keys, defaults, examples, commands, paths and links exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+import tomli
+
+from sparkbuild.workspace import schema, sourcelock
+
+ROOT = Path(__file__).parents[1]
+DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+# The heading in docs/workspace.md under which the keys of each table stand.
+TABLES: dict[str, type[msgspec.Struct]] = {
+    "### `[nodes.<name>]`": schema.Node,
+    "### `[clusters.<name>]`": schema.Cluster,
+    "## image.toml": schema.ImageFile,
+    "### Top level": schema.RecipeFile,
+    "### `[serve]`": schema.Serve,
+    "### `[[staging]]`": schema.Staging,
+    "### `[[gates]]`, kind `smoke`": schema.SmokeGate,
+    "### `[[gates]]`, kind `tool`": schema.ToolGate,
+    "### `[bench]`": schema.Bench,
+    "### `[bench.tool_eval]`": schema.ToolEval,
+    "### `[bench.throughput]`": schema.Throughput,
+}
+TAG = "kind"  # of a gate: no field of its struct, but a key of its table
+
+# Which shape an example has, by the key it begins with.
+SHAPES: dict[str, type[msgspec.Struct]] = {
+    "nodes": schema.Config,
+    "kind": schema.ImageFile,
+    "description": schema.RecipeFile,
+    "cluster": schema.RecipeFile,
+}
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def section(text: str, heading: str) -> str:
+    level = heading.split(" ", 1)[0]
+    after = text.split(f"\n{heading}\n", 1)[1]
+    return re.split(rf"\n#{{1,{len(level)}}} ", after, maxsplit=1)[0]
+
+
+def rows(text: str) -> dict[str, str]:
+    """The rows of the tables in a text, the second cell by the first."""
+    found = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 3:
+            found[cells[0]] = cells[1]
+    return found
+
+
+def fenced(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def code(text: str) -> Iterator[str]:
+    """What is written as code: in backquotes, and in indented or fenced lines."""
+    for block in fenced(text, r"\w*"):
+        yield from block.splitlines()
+    outside = re.sub(r"^```\w*\n.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    for line in outside.splitlines():
+        if line.startswith("    "):
+            yield line.strip()
+        else:
+            yield from re.findall(r"`([^`]+)`", line)
+
+
+def written(value: Any) -> str:
+    """A default as TOML has it."""
+    if value is None or (isinstance(value, tuple) and not value):
+        return "`[]`|none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`{msgspec.json.encode(value).decode().replace(',', ', ')}`"
+    return f"`{msgspec.json.encode(value).decode()}`"
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default is not msgspec.NODEFAULT:
+        return field.default
+    return field.default_factory() if field.default_factory is not msgspec.NODEFAULT else msgspec.NODEFAULT
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_every_key_is_documented_with_its_default(heading: str):
+    found = rows(section((ROOT / "docs/workspace.md").read_text(), heading))
+    fields = {field.encode_name: field for field in msgspec.structs.fields(TABLES[heading])}
+    documented = {key.strip("`") for key in found if key.startswith("`")}
+    assert documented - {TAG} == fields.keys() - {TAG}
+    for name, field in fields.items():
+        cell, default = found[f"`{name}`"], default_of(field)
+        if default is msgspec.NODEFAULT:
+            assert "required" in cell, name
+        else:
+            wanted = written(default).split("|")
+            assert any(f"default {text}" in cell for text in wanted), (name, cell, wanted)
+
+
+def test_every_choice_is_documented():
+    for heading, shape in TABLES.items():
+        found = rows(section((ROOT / "docs/workspace.md").read_text(), heading))
+        for field in msgspec.structs.fields(shape):
+            for choice in get_args(field.type):
+                if isinstance(choice, str) and field.encode_name in {"kind", "connection", "runtime", "preset"}:
+                    assert f'"{choice}"' in found[f"`{field.encode_name}`"], (heading, field.encode_name)
+
+
+def test_every_field_of_the_manifest_is_documented():
+    from sparkbuild.bench.manifest import Cell, Manifest, Pool, Scores, Speed  # noqa: PLC0415
+
+    text = (ROOT / "docs/bench.md").read_text()
+    for shape in (Manifest, Scores, Pool, Speed, Cell):
+        missing = [name for name in shape.__struct_fields__ if f"`{name}`" not in text]
+        assert not missing, (shape.__name__, missing)
+
+
+def test_every_field_of_the_lane_record_is_documented():
+    from sparkbuild.agent.records import LaneRecord  # noqa: PLC0415
+
+    text = section((ROOT / "docs/serving.md").read_text(), "## Launch")
+    assert not [name for name in LaneRecord.__annotations__ if f"`{name}`" not in text]
+
+
+def examples(language: str) -> list[Any]:
+    return [
+        pytest.param(block, id=f"{shown(path)}-{number}")
+        for path in DOCS
+        for number, block in enumerate(fenced(path.read_text(), language))
+    ]
+
+
+@pytest.mark.parametrize("block", examples("toml"))
+def test_examples_of_toml_fit_the_schema(block: str):
+    data = tomli.loads(block)
+    first = next(iter(data))
+    if first in SHAPES:
+        msgspec.convert(data, SHAPES[first])
+    else:  # a part of a recipe
+        for key, value in data.items():
+            field = next(field for field in msgspec.structs.fields(schema.RecipeFile) if field.encode_name == key)
+            msgspec.convert(value, field.type)
+
+
+@pytest.mark.parametrize("block", examples("lock"))
+def test_examples_of_locks_can_be_read(block: str):
+    lock = sourcelock.parse(block, "example", "example.source.lock")
+    assert [lock.artifact(name) for name in lock.artifacts()]
+
+
+@pytest.mark.parametrize("block", examples("json"))
+def test_the_plan_as_json_has_the_documented_fields(block: str):
+    from sparkbuild.core.goal import Goal  # noqa: PLC0415
+    from sparkbuild.core.key import Key  # noqa: PLC0415
+    from sparkbuild.core.plan import Step, Verdict  # noqa: PLC0415
+    from sparkbuild.core.reasons import changed  # noqa: PLC0415
+    from sparkbuild.core.uri import Uri  # noqa: PLC0415
+
+    goal = Goal("serve:demo", Uri("lane", "local", "demo"), Key({}), "")
+    reasons = (changed("command", ["--ctx", "8192"], ["--ctx", "4096"]),)
+    step = Step(goal, "run", reasons, 0, Verdict("run"))
+    assert msgspec.json.decode(block) == {"goals": [step.as_dict("doit serve:demo")]}
+
+
+COMMANDS = {"completion", "forget", "help", "ignore", "list", "logs", "plan", "run", "status", "why"}
+TASKS = {"artifact", "bench", "image", "lock", "serve", "stage", "stop", "test"}
+
+
+def test_the_commands_are_those_of_the_package():
+    project = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(project["entry-points"]["doit.COMMAND"]) <= COMMANDS
+    readme = (ROOT / "README.md").read_text()
+    for name in set(project["entry-points"]["doit.COMMAND"]) - {"run"}:
+        assert f"`doit {name}" in readme
+
+
+@pytest.mark.parametrize("path", DOCS, ids=shown)
+def test_commands_that_are_named_exist(path: Path):
+    for text in code(path.read_text()):
+        for called in re.findall(r"(?:^|[\s(\"])(?:\./doitw|doit) ([^\s\"`]+)", text):
+            name = called.strip("'()[],;\"")
+            if name.startswith("-") or name.isupper() or not name.strip("."):
+                continue
+            assert name in COMMANDS | TASKS or name.partition(":")[0] in TASKS, (text, name)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=shown)
+def test_paths_that_are_named_exist(path: Path):
+    for text in code(path.read_text()):
+        for name in re.findall(r"(?<![\w/.<>-])(?:sparkbuild|docs|tests|benchmarks|\.ci)/[\w./-]*\w", text):
+            assert (ROOT / name).exists(), (text, name)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=shown)
+def test_links_lead_somewhere(path: Path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if target.startswith("http"):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (path.parent / file) if file else path
+        assert there.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors, (target, sorted(anchors))
+
+
+def test_the_rooms_of_the_architecture_are_those_of_the_package():
+    text = (ROOT / "docs/architecture.md").read_text()
+    rooms = {path.name for path in (ROOT / "sparkbuild").iterdir() if (path / "__init__.py").exists()}
+    for room in sorted(rooms):
+        named = re.findall(r"^\| `(\w+\.py)` \|", section(text, f"### `sparkbuild/{room}/`"), re.MULTILINE)
+        there = {path.name for path in (ROOT / "sparkbuild" / room).glob("*.py")} - {"__init__.py"}
+        lacks, gone = sorted(there - set(named)), sorted(set(named) - there)
+        assert not lacks, f"docs/architecture.md says nothing of {lacks} in sparkbuild/{room}/"
+        assert not gone, f"docs/architecture.md tells of {gone}, which are not in sparkbuild/{room}/"
