@@ -53,21 +53,17 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, LEFT_GRACE)
         check_port(store, request["port"])
-        log = _new_log(store, recipe)
+        log = _new_log(recipe)
         _prune(folder)
         record = _start(request, store, log)
         reporter.log(f"started process {record['pid']}: {' '.join(record['argv'])}")
         return {"record": record}
 
 
-def _new_log(store: str, recipe: str) -> str:
-    """A log that no other launch has: its name also marks the processes of this one."""
+def _new_log(recipe: str) -> str:
+    """A log that no other launch has, in any store of this node: its name also marks the processes of this one."""
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    for ending in ("", *(f"-{count}" for count in range(2, 100))):
-        log = os.path.join("lanes", recipe, f"{name}{ending}.log")
-        if not os.path.exists(os.path.join(store, log)):
-            return log
-    raise AgentError(f"lane {recipe} was launched a hundred times within one second", kind="engine")
+    return os.path.join("lanes", recipe, f"{name}-{os.urandom(4).hex()}.log")
 
 
 def check_port(store: str, port: int) -> None:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.core.errors import EngineDiedError, NotReadyError, SparkbuildError, WrongModelError
-from sparkbuild.core.interrupt import cancel
+from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.serving.answer import Answer, NoAnswer, check
 from sparkbuild.serving.lane import LaneSpec
@@ -47,7 +47,7 @@ class Watch:
         try:
             agent = self._run.agent(self._node)
             self.ended = agent.call("watch", {"recipe": self._recipe, "until": "dead"}, self._on_event)
-        except _EndWatchError:
+        except (_EndWatchError, Interrupted):
             pass
         except SparkbuildError as error:
             self.failure = error
