@@ -40,7 +40,9 @@ def write(store: str, found: LaneRecord) -> None:
     write_json(path, cast("dict[str, Any]", found), mode=0o600)
 
 
-MARK = "SPARKBUILD_LANE"  # in the environment of every process of a launch; the value is that launch's alone
+def mark(log: str) -> str:
+    """What stands in the environment of every process of the launch that has this log, and of no other."""
+    return f"SPARKBUILD_LANE={log}"
 
 
 def members(found: LaneRecord) -> set[int]:
@@ -49,7 +51,7 @@ def members(found: LaneRecord) -> set[int]:
     """
     if found.get("boot_id") != procs.boot_id():
         return set()
-    pids = procs.marked(f"{MARK}={found['mark']}") if found.get("mark") else set()
+    pids = procs.marked(mark(found["log"]))
     if alive(found):
         pids |= procs.session_of(found["pid"])
     return {pid for pid in pids if procs.start_ticks(pid) is not None}
