@@ -15,6 +15,8 @@ import threading
 import time
 from typing import Any
 
+_SIGTERM = 15  # importing `signal` takes longer than most looks
+
 
 class AgentError(Exception):
     """A failure the operator should read. `kind` picks the error class on the calling side:
@@ -68,6 +70,8 @@ def end_with_stdin() -> None:
         # os.read on the descriptor, not sys.stdin: a thread inside sys.stdin's lock aborts the interpreter at exit
         while os.read(0, 4096):
             pass
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, _SIGTERM)  # what it started (pip) ends as well; a lane has a session of its own
         os._exit(143)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Agent, Kind
 
@@ -62,6 +62,8 @@ class Observer:
         queries = [{"scheme": goal.uri.scheme, **self._kinds[goal.uri.scheme].query(goal)} for goal in goals]
         try:
             facts = self._agent(node).call("facts", {"queries": queries})["facts"]
+            if len(facts) != len(goals):
+                raise NodeError(f"the agent on {node} answered {len(facts)} questions of {len(goals)}")
         except SparkbuildError as error:
             facts = [{"unreachable": str(error)}] * len(goals)
         for goal, fact in zip(goals, facts, strict=True):
