@@ -79,7 +79,7 @@ class RichDisplay:
             if bar is None or phase != progress.phase:
                 if bar is not None:
                     bars.remove_task(bar)
-                bar = bars.add_task(f"{task}  {progress.phase}", total=progress.total)
+                bar = bars.add_task(f"{task}  {progress.phase}", total=progress.total, amount="")
                 self._ids[task] = (bar, progress.phase)
             bars.update(bar, completed=progress.done, total=progress.total, amount=_amount(progress, bars.tasks, bar))
 
