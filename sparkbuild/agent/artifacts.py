@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from sparkbuild.agent.files import read_json, write_json
@@ -30,7 +31,8 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     if seen is None or seen.get("stamp") != stamp:
         if sha256_of(path) != query["sha256"]:
             return {"present": False, "bytes": stat.st_size, "problem": "its content is not what the lock pins"}
-        write_json(f"{path}.stamp", {"stamp": stamp})
+        with suppress(OSError):  # a full or read-only disk costs time, not the verdict
+            write_json(f"{path}.stamp", {"stamp": stamp})
     return {"present": True, "bytes": stat.st_size}
 
 

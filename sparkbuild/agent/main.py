@@ -46,10 +46,24 @@ def _module(verb: str) -> ModuleType:
     return importlib.import_module(f"sparkbuild.agent.{VERBS[verb]}")
 
 
+def _fields(error: OSError, store: str) -> dict[str, str]:
+    """An error of the system as the fields of an error event."""
+    fields = {"kind": "node", "what": error.strerror or type(error).__name__, "where": str(error.filename or "")}
+    if error.errno not in (28, 122):  # ENOSPC, EDQUOT
+        return {**fields, "found": "", "wanted": "", "next": ""}
+    found = ""
+    if os.path.isdir(store):
+        disk = os.statvfs(store)
+        found = f"{disk.f_bavail * disk.f_frsize} bytes free for {store}"
+    wanted = "room for what is written: doit plan says how much"
+    return {**fields, "kind": "space", "found": found, "wanted": wanted, "next": "make room, then run again"}
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     verb = (sys.argv[1:] if argv is None else argv)[0]
     reporter = Reporter()
+    request: dict[str, Any] = {}
     try:
         request = _read_request()
         end_with_stdin()
@@ -59,9 +73,7 @@ def main(argv: list[str] | None = None) -> int:
         reporter.emit("error", **error.fields)
         return 1
     except OSError as error:
-        kind = "space" if error.errno in (28, 122) else "node"  # ENOSPC, EDQUOT
-        what = error.strerror or type(error).__name__
-        reporter.emit("error", kind=kind, what=what, where=str(error.filename or ""), found="", wanted="", next="")
+        reporter.emit("error", **_fields(error, str(request.get("store", ""))))
         return 1
     reporter.emit("result", **result)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from stat import S_IFLNK, S_IFMT, S_IFREG
 
 from sparkbuild.agent.files import read_json, write_json
@@ -52,7 +53,8 @@ def problem(folder: str) -> str:
     if missing:
         return f"{missing[0]} is missing" + (f", and {len(missing) - 1} more files" if len(missing) > 1 else "")
     if fresh:
-        write_json(cache, {"stamps": {**stamps, **fresh}})
+        with suppress(OSError):  # a full or read-only disk costs time, not the verdict
+            write_json(cache, {"stamps": {**stamps, **fresh}})
     return ""
 
 

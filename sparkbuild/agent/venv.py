@@ -19,6 +19,8 @@ from sparkbuild.agent.protocol import AgentError, Reporter
 if TYPE_CHECKING:
     from sparkbuild.agent.records import ImageReceipt
 
+_PART, _OLD = ".part", ".old"  # endings of folders that no run takes for an image
+_LEAST = 32 << 20  # bytes; an environment with nothing but pip in it has half of that
 KEEP = 2  # images of one name on a node: the current one, and the one before
 
 
@@ -33,18 +35,27 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     os.makedirs(base, exist_ok=True)
     _check_python(request)
     with locked(os.path.join(base, ".lock"), f"image {request['name']}"):
-        part = f"{folder}.part"
-        shutil.rmtree(part, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)  # wrong or unfinished, else nobody would build it
+        part, old = f"{folder}{_PART}", f"{folder}{_OLD}"
+        _sweep(base)
         try:
             size = _build(request, part, reporter)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
+        if os.path.lexists(folder):  # wrong, else nobody would build it; a lane may still run from it
+            os.rename(folder, old)
         os.rename(part, folder)
         fsync_folder(base)
+        _sweep(base)
         _prune(base, folder, reporter)
         return {"bytes": size}
+
+
+def _sweep(base: str) -> None:
+    """Remove what interrupted builds left; whoever holds the image's lock is the only one at work here."""
+    for entry in os.listdir(base):
+        if entry.endswith((_PART, _OLD)):
+            shutil.rmtree(os.path.join(base, entry), ignore_errors=True)
 
 
 def _check_python(request: dict[str, Any]) -> None:
@@ -61,14 +72,32 @@ def _check_python(request: dict[str, Any]) -> None:
 
 def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
     reporter.progress("create the environment", 0, None)
+    temporary = os.path.join(part, "tmp")  # on the same disk, and gone with the part
+    os.makedirs(temporary)
+    env = {"TMPDIR": temporary}
     made = subprocess.run(  # noqa: S603 - argv is a list, no shell
-        [sys.executable, "-m", "venv", part], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "venv", part],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | env,
     )
     if made.returncode:
+        said = (made.stdout + made.stderr).strip()
+        disk = os.statvfs(part)
+        if disk.f_bavail * disk.f_frsize < _LEAST:  # it does not say so itself
+            raise AgentError(
+                f"create {request['name']}: no space left",
+                kind="space",
+                where=part,
+                found=f"{disk.f_bavail * disk.f_frsize} bytes free",
+                next="make room, then run again",
+            )
         raise AgentError(
             "this node's Python cannot make environments",
             kind="config",
-            found=(made.stdout + made.stderr).strip()[-500:],
+            found=said[-500:],
             next="on Debian and Ubuntu: apt install python3-venv",
         )
     python = os.path.join(part, "bin", "python")
@@ -77,7 +106,8 @@ def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
         file.write(request["requirements"])
     argv = [python, "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "--progress-bar", "off"]
     argv += ["--disable-pip-version-check", "--no-input", "-r", wanted]
-    pip(argv, part, reporter, f"install {request['name']}", {})
+    pip(argv, part, reporter, f"install {request['name']}", env)
+    shutil.rmtree(temporary, ignore_errors=True)
     os.makedirs(os.path.join(part, "files"))
     for name, text in request["files"].items():
         with open(os.path.join(part, "files", os.path.basename(name)), "w", encoding="utf-8") as file:
