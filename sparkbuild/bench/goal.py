@@ -67,7 +67,8 @@ def judge(goal: Goal, fact: Mapping[str, Any]) -> Verdict:
     reports = fact.get("reports") or []
     for report in reversed(reports):
         if report.get("complete") and report.get("key") == goal.key.digest:
-            return Verdict(OK, (Reason("report", f"complete: {report['path']}"),), 0, fact)
+            text = f"complete: {report['path']}"
+            return Verdict(OK, (Reason("report", text),), 0, fact, text)
     return Verdict(RUN, _reasons(goal, reports), 0, fact)
 
 

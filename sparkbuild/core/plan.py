@@ -16,13 +16,15 @@ OK, RUN, MAYBE, UNKNOWN = "ok", "run", "maybe", "unknown"
 class Verdict(msgspec.Struct, frozen=True):
     """What the facts say of one goal alone: `ok`, `run` or `unknown` (its node did not answer).
 
-    `bytes` is what making it would move or write, None when that cannot be known beforehand.
+    `bytes` is what making it would move or write, None when that cannot be known beforehand. `told` says of a goal that
+    is ok what there is, in one line for people.
     """
 
     state: str
     reasons: tuple[Reason, ...] = ()
     bytes: int | None = 0
     fact: Any = None
+    told: str = ""
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -70,7 +70,9 @@ class VenvKind:
         if "unreachable" in fact:
             return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
         if fact["present"]:
-            return Verdict(OK, (), 0, fact)
+            return Verdict(
+                OK, (), 0, fact, f"Python {fact['python']}, {fact['bytes'] / 1e6:.1f} MB, every file as built"
+            )
         size = last.bytes if last else None
         if fact.get("problem"):
             return Verdict(RUN, (Reason("content", str(fact["problem"])),), size, fact)

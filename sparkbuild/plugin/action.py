@@ -86,10 +86,12 @@ class GoalAction(_Action):
                 here.runlog.write("ok", task=goal.task, uri=goal.target, text="made by another run meanwhile")
                 return
             _check_inputs(goal, here)
+            surroundings = here.surroundings(goal, options)
             reasons = [reason.text for reason in verdict.reasons] or ["asked for"]
             here.runlog.write("start", task=goal.task, uri=goal.target, reasons=reasons, parts=goal.key.parts)
+            surroundings.note("\n".join(f"because {text}" for text in reasons))
             start = time.time()
-            size = kind.apply(goal, verdict, here.surroundings(goal, options))
+            size = kind.apply(goal, verdict, surroundings)
             _check_inputs(goal, here)
             after = here.look_again(goal)
             if after.state != OK:
@@ -98,6 +100,7 @@ class GoalAction(_Action):
                     found=_texts(after),
                     where=here.relative(log),
                 )
+            self.result = after.told
             seconds = time.time() - start
             here.made[goal.target] = (seconds, size)
             made = Made(goal.key.digest, goal.key.parts, time.time(), seconds, size, here.runlog.name)

@@ -38,7 +38,7 @@ class Why(FactCommand):
         texts = [reason.text for reason in step.reasons]
         last = self.session.last(goal)
         if not texts and step.state == OK:
-            texts = ["its facts are as they should be"]
+            texts = [step.verdict.told or "its facts are as they should be"]
         if last is not None:
             cost = units.duration(last.seconds) + (f", {units.size(last.bytes)}" if last.bytes else "")
             texts.append(f"last made {units.when(last.at)} in {cost}, by run {last.run}")

@@ -57,7 +57,7 @@ class Reporter:
         self._counts["failed"] += 1
         message = getattr(fail, "message", None) or fail.get_msg()
         text = "\n      ".join(str(message).rstrip().splitlines())
-        self.display.line(f"FAIL  {task.name}\n      {text}{self._log(task, fail=True)}")
+        self.display.line(f"FAIL  {task.name}\n      {text}{self._log(task)}")
 
     def skip_uptodate(self, task: Any) -> None:
         """A task is up to date."""
@@ -100,10 +100,9 @@ class Reporter:
             return ""
         step = session.step(goal)
         texts = [reason.text for reason in step.reasons]
-        if not texts:
-            return ""
         if ok:
-            return f"  ({texts[0]})" if step.state == "ok" else ""
+            text = step.verdict.told or next(iter(texts), "")
+            return f"  {text}" if text and step.state == "ok" else ""
         return "".join(f"\n      because {text}" for text in texts)
 
     def _cost(self, task: Any) -> str:
@@ -116,15 +115,15 @@ class Reporter:
                 text += ", nothing to do: another run had made it" if not session.force else ""
             elif made[1]:
                 text += f", {units.size(made[1])}"
-        if isinstance(task.result, str):
-            text += f"  {task.result}"
+        if isinstance(task.result, str) and task.result:
+            text += f"\n      {task.result}" if goal is not None else f"  {task.result}"
         return text + self._log(task)
 
-    def _log(self, task: Any, *, fail: bool = False) -> str:
+    def _log(self, task: Any) -> str:
         session = current()
         if session is None:
             return ""
         log = session.runlog.task_log(task.name)
         if not log.exists():
             return ""
-        return f"\n      log: {session.relative(log)}" if fail else f"  log: {session.relative(log)}"
+        return f"\n      log: {session.relative(log)}"

@@ -85,7 +85,16 @@ def judge(goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
     if "unreachable" in fact:
         return Verdict(UNKNOWN, (Reason("node", f"{goal.nodes[0]} does not answer: {fact['unreachable']}"),), None)
     reasons = tuple(_reasons(goal, fact, last))
-    return Verdict(RUN, reasons, 0, fact) if reasons else Verdict(OK, (), 0, fact)
+    return Verdict(RUN, reasons, 0, fact) if reasons else Verdict(OK, (), 0, fact, _told(fact["record"]))
+
+
+def _told(record: dict[str, Any]) -> str:
+    ready, gates = record["ready"], record.get("gates") or ()
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(record["served_at"]))
+    return (
+        f"{record['model_id']} at http://{record['host']}:{record['port']}/v1 since {since}"
+        f" (ready after {ready['seconds']:.1f} s, first token after {ready['ttft']:.2f} s, {len(gates)} gates passed)"
+    )
 
 
 def steps(goal: Goal, fact: dict[str, Any], *, force: bool = False) -> tuple[str, ...]:
