@@ -43,7 +43,8 @@ class Tool:
 
     def __init__(self, root: Path, env: Mapping[str, str] | None = None) -> None:
         self.root = root
-        self.env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+        inherited = {name: value for name, value in os.environ.items() if name != "SPARKBUILD_CALLED_AS"}
+        self.env = {**inherited, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start doit; its output can be read from the pipes."""

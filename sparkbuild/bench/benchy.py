@@ -74,6 +74,13 @@ class Events:
         return Progress(f"{PROGRAM} {self._cells.get(event.get('request_id'), '')}", self.done, self.total, "requests")
 
 
+def idle_connection_was_closed(error: str) -> bool:
+    """True for the race of HTTP keep-alive: the engine closed an idle connection in the moment it was used again, which
+    a busy machine brings about now and then. It says nothing of the engine, so the run may be made again as a whole.
+    """
+    return "server disconnected" in error.lower()
+
+
 def read(data: bytes, failed: int = 0, corpus_sha256: str = "") -> tuple[Speed, str]:
     """The cells in a result file, and the version of the program that wrote it. Raises ValueError for another shape.
 

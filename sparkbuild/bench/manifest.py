@@ -22,10 +22,13 @@ class Engine(msgspec.Struct, frozen=True):
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A harness's version, as its own output says and as its installed metadata says; "" when not known."""
+    """A harness's version, as its own output says and as its installed metadata says; "" when not known. `attempts`
+    is how often it was started: what counts is the last.
+    """
 
     reported: str = ""
     installed: str = ""
+    attempts: int = 1
 
 
 class Pool(msgspec.Struct, frozen=True):

@@ -103,7 +103,11 @@ class GoalAction(_Action):
             self.result = after.told
             seconds = time.time() - start
             here.made[goal.target] = (seconds, size)
-            made = Made(goal.key.digest, goal.key.parts, time.time(), seconds, size, here.runlog.name)
+            last = here.last(goal)
+            cost = (seconds, size)
+            if last is not None and last.key == goal.key.digest and size < last.bytes:
+                cost = (last.seconds, last.bytes)  # only mended: the estimate is for making all of it
+            made = Made(goal.key.digest, goal.key.parts, time.time(), *cost, here.runlog.name)
             here.state.record(str(goal.uri), made)
             here.runlog.write(
                 "made", task=goal.task, uri=goal.target, seconds=round(seconds, 3), bytes=size, log=here.relative(log)

@@ -45,11 +45,10 @@ class Logs(FactCommand):
         return options
 
     def _execute(self, follow: bool, lines: int, pos_args: Any = None) -> int:  # noqa: FBT001
-        names = [name.removeprefix("serve:") for name in pos_args or []]
-        if len(names) != 1:
+        if len(pos_args or ()) != 1:
             raise InvalidCommand("name one recipe: doit logs <recipe> [-f]")
-        self.checked([f"serve:{names[0]}"])
-        goal = self.session.goals.lanes[names[0]]
+        names = self.recipes(pos_args)
+        node, _ = self.session.stoppable()[names[0]]
 
         def show(event: dict[str, Any]) -> None:
             if event.get("event") == "log":
@@ -57,5 +56,5 @@ class Logs(FactCommand):
                 self.outstream.flush()
 
         request = {"recipe": names[0], "lines": lines, "follow": follow}
-        self.session.nodes.agent(goal.nodes[0]).call("tail", request, show)
+        self.session.nodes.agent(node).call("tail", request, show)
         return 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.plugin import units
 from sparkbuild.plugin.command import FactCommand
+from sparkbuild.plugin.hints import spoken
 
 if TYPE_CHECKING:
     # only as types: this module is loaded before the nodes are asked, and each millisecond before that is waited for
@@ -50,7 +51,7 @@ class PlanCommand(FactCommand):
             self._print(made, verbose=verbose, named=pos_args or [])
         problems = session.goals.problems if not pos_args else {}
         for error in problems.values():
-            sys.stderr.write(f"ERROR: {error}\n")
+            sys.stderr.write(spoken(f"ERROR: {error}\n"))
         return 2 if problems else 0
 
     def _print(self, made: Plan, *, verbose: bool, named: list[str]) -> None:
@@ -60,7 +61,11 @@ class PlanCommand(FactCommand):
         for step in shown:
             head = f"{step.state:<8}{step.goal.node:<{place + 2}}{step.goal.task:<{width + 2}}"
             amount = "" if step.state == "ok" else units.size(step.bytes) if step.bytes != 0 else ""
-            reasons = [reason.text for reason in step.reasons] or ["up to date"]
+            reasons = [reason.text for reason in step.reasons] or [step.verdict.told or "up to date"]
+            error = self.session.preflight(step.goal) if step.state != "ok" else None
+            if error is not None:
+                reasons += ["cannot be made so:", *(f"  {line}" for line in str(error).splitlines())]
+            reasons = [spoken(text) for text in reasons]
             self.outstream.write(f"{head}{amount:>9}  {reasons[0]}\n")
             for text in reasons[1:]:
                 self.outstream.write(f"{'':<{len(head) + 11}}{text}\n")
@@ -72,9 +77,8 @@ class PlanCommand(FactCommand):
         kind: Any = self.session.kinds["lane"]
         try:
             launch = kind.launch_of(step.goal)
-        except SparkbuildError as error:
-            self.outstream.write(f"        {error}\n")
-            return
+        except SparkbuildError:
+            return  # said among the reasons
         self.outstream.write(f"        argv {json.dumps(list(launch.argv), ensure_ascii=False)}\n")
         for name, value in launch.shown_env().items():
             self.outstream.write(f"        env  {name}={value}\n")
@@ -97,4 +101,4 @@ class PlanCommand(FactCommand):
             text += f"; last time this took {units.duration(sum(made.seconds for made in last if made))}"
         self.outstream.write(f"{text}\n")
         if named:
-            self.outstream.write(f"make it so:  doit {' '.join(named)}\n")
+            self.outstream.write(spoken(f"make it so:  doit {' '.join(named)}\n"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import gc
 from typing import Any
 
@@ -12,9 +13,17 @@ from doit.control import TaskControl
 from doit.exceptions import InvalidCommand
 from doit.task import Stream
 
+from sparkbuild.core.plan import Plan
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.runner import runner
+
+# Groups that nobody means as a whole: what happens then cannot be undone.
+_ONE_BY_ONE = {
+    "stop": "stopping every lane at once is not offered; name the lane, as in doit stop:<recipe>",
+    "lock": "name what to do with which lock, as in doit lock:check or doit lock:pin:<name>",
+    "lock:pin": "pinning every lock at once is not offered; name the lock, as in doit lock:pin:<name>",
+}
 
 
 class Run(FactCommand, DoitRun):  # type: ignore[misc]
@@ -64,17 +73,37 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             if isinstance(outfile, str):
                 stream = open_files.enter_context(open(outfile, "w", encoding="utf-8"))
             told = reporter_class(stream, {"failure_verbosity": failure_verbosity})
-            session.plan(self.chosen(self.sel_tasks or []) if self.sel_tasks else ())
+            self._preflight(session.plan(self.chosen(self._task_names())))
             args = [self.dep_manager, told, continue_, always, Stream(verbosity, force_verbosity)]
             return int(runner(args, num_process).run_all(self.control.task_dispatcher()))
+
+    def _preflight(self, made: Plan) -> None:
+        """What is known to fail at the end is said at the start: a launch comes after hours of building and staging."""
+        for step in made.stale:
+            error = self.session.preflight(step.goal)
+            if error is not None:
+                raise error
 
     def _check_selection(self) -> None:
         if not self.sel_tasks:
             raise InvalidCommand("name what to make, for example one of these:\n" + "\n".join(self._examples()))
-        self.checked((name for name in self.sel_tasks), commands=True)
+        names = self._task_names()
+        known = self.checked(names, commands=True)
+        for name in names:
+            if name in _ONE_BY_ONE or (name.partition(":")[0] in _ONE_BY_ONE and "*" in name):
+                raise InvalidCommand(f"{name}: {_ONE_BY_ONE[name.partition(':')[0]]}")
+            if "*" in name and not fnmatch.filter(known, name):
+                raise InvalidCommand(f"no task matches {name!r}\n  next:   doit list")
+
+    def _task_names(self) -> list[str]:
+        """What of the command line names tasks: after a task with arguments of its own, the rest are these."""
+        takes_the_rest = {task.name for task in self.task_list if task.pos_arg is not None}
+        names: list[str] = []
         for name in self.sel_tasks:
-            if name == "stop" or (name.startswith("stop:") and "*" in name):
-                raise InvalidCommand("stopping every lane at once is not offered: name the lane, doit stop:<recipe>")
+            names.append(name)
+            if name in takes_the_rest:
+                break
+        return names
 
     def _examples(self) -> list[str]:
         lines = [f"  doit {task.name:<24} {task.doc}" for task in self.task_list if _is_lane(task)]

@@ -9,6 +9,7 @@ from typing import Any
 from sparkbuild.core.goal import Goal
 from sparkbuild.plugin import units
 from sparkbuild.plugin.command import FactCommand
+from sparkbuild.plugin.hints import spoken
 
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
 
@@ -26,39 +27,46 @@ class Status(FactCommand):
 
     def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
         session = self.session
-        names = [name.removeprefix("serve:") for name in pos_args or []]
-        self.checked(f"serve:{name}" for name in names)
-        lanes = [goal for recipe, goal in session.goals.lanes.items() if not names or recipe in names]
-        session.observer.look(lanes)
-        rows = [self._row(goal) for goal in lanes]
+        names = self.recipes(pos_args or []) or list(session.stoppable())
+        lanes = {name: session.goals.lanes[name] for name in names if name in session.goals.lanes}
+        session.observer.look(lanes.values())
+        rows = [self._row(name, lanes.get(name)) for name in names]
         if as_json:
             self.outstream.write(json.dumps({"lanes": rows}, ensure_ascii=False, indent=1) + "\n")
         else:
             self._print(rows)
-        return 2 if not names and self.tell_problems() else 0
+        return 2 if not pos_args and self.tell_problems() else 0
 
-    def _row(self, goal: Goal) -> dict[str, Any]:
-        fact = self.session.observer.fact(goal)
+    def _row(self, recipe: str, goal: Goal | None) -> dict[str, Any]:
+        """One lane; a recipe that cannot be read has no goal, but may have a lane that runs."""
+        node, _ = self.session.stoppable()[recipe]
+        fact = self.session.observer.fact(goal) if goal else self._look(node, recipe)
         record = fact.get("record") or {}
         ready = record.get("ready") or {}
         alive = bool(fact.get("alive"))
+        reasons = self.session.judge(goal).reasons if goal else ()
         return {
-            "recipe": goal.spec.recipe,
-            "cluster": goal.node,
-            "node": goal.nodes[0],
+            "recipe": recipe,
+            "cluster": goal.node if goal else None,
+            "node": node,
             "state": _state(fact),
             "since": record.get("served_at") or record.get("launched_at") if alive else record.get("stopped_at"),
-            "model_id": record.get("model_id") if alive else goal.spec.model_id,
+            "model_id": record.get("model_id") if alive or not goal else goal.spec.model_id,
             "url": f"http://{record['host']}:{record['port']}/v1" if alive else None,
             "pid": record.get("pid") if alive else None,
             "lock": record.get("lock") if alive else None,
             "key": (record.get("key") or "")[:12] if alive else None,
-            "current": self.session.judge(goal).state == "ok",
+            "current": goal is not None and not any(reason.part in goal.key.parts for reason in reasons),
             "ready_seconds": ready.get("seconds"),
             "ttft_seconds": ready.get("ttft"),
             "gates": {gate["id"]: bool(gate["ok"]) for gate in record.get("gates") or ()} if alive else {},
             "protected": bool(record.get("protect")),
         }
+
+    def _look(self, node: str, recipe: str) -> dict[str, Any]:
+        query = {"scheme": "lane", "recipe": recipe, "port": 0}
+        fact: dict[str, Any] = self.session.nodes.agent(node).call("facts", {"queries": [query]})["facts"][0]
+        return fact
 
     def _print(self, rows: list[dict[str, Any]]) -> None:
         if not rows:
@@ -66,7 +74,7 @@ class Status(FactCommand):
         width = max((len(row["recipe"]) for row in rows), default=0)
         for row in sorted(rows, key=lambda row: (row["state"] == "not running", row["recipe"])):
             since = f" since {units.when(row['since'])}" if row["since"] else ""
-            line = f"{row['recipe']:<{width + 2}}{row['cluster']:<10}{row['state']}{since}"
+            line = f"{row['recipe']:<{width + 2}}{row['cluster'] or row['node']:<10}{row['state']}{since}"
             self.outstream.write(line + "\n")
             if row["url"]:
                 age = units.duration(time.time() - row["since"]) if row["since"] else "?"
@@ -74,19 +82,25 @@ class Status(FactCommand):
                 self.outstream.write(f"    {row['model_id']} at {row['url']}, process {row['pid']}, up {age}\n")
                 self.outstream.write(f"    from lock {lock[0]} ({lock[-1][:12]}), key {row['key']}")
                 self.outstream.write(
-                    "" if row["current"] else f"; the recipe has changed: doit why serve:{row['recipe']}"
+                    "" if row["current"] else spoken(f"; the recipe has changed: doit why serve:{row['recipe']}")
                 )
                 self.outstream.write("; protected\n" if row["protected"] else "\n")
 
 
 def _state(fact: dict[str, Any]) -> str:
+    record = fact.get("record")
     if "unreachable" in fact:
         return "unknown (node does not answer)"
-    record = fact.get("record")
     if record is None:
         return "not running"
-    if not fact["alive"]:
-        return "stopped" if record.get("stopped_at") else "dead (was not stopped)"
+    if fact["alive"]:
+        return _living(record, fact)
+    if not record.get("ready"):
+        return "did not start"
+    return "stopped" if record.get("stopped_at") else "dead (was not stopped)"
+
+
+def _living(record: dict[str, Any], fact: dict[str, Any]) -> str:
     if not record.get("ready"):
         return "starting"
     if not fact["answers"]:

@@ -9,6 +9,7 @@ from doit.exceptions import InvalidCommand
 from sparkbuild.core.plan import OK, Step
 from sparkbuild.plugin import units
 from sparkbuild.plugin.command import FactCommand
+from sparkbuild.plugin.hints import spoken
 
 
 class Why(FactCommand):
@@ -43,6 +44,6 @@ class Why(FactCommand):
             cost = units.duration(last.seconds) + (f", {units.size(last.bytes)}" if last.bytes else "")
             texts.append(f"last made {units.when(last.at)} in {cost}, by run {last.run}")
         for text in texts:
-            self.outstream.write(f"       {text}\n")
+            self.outstream.write(spoken(f"       {text}\n"))
         if step.state != OK:
-            self.outstream.write(f"       make it so: doit {goal.task}\n")
+            self.outstream.write(spoken(f"       make it so: doit {goal.task}\n"))

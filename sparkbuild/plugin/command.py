@@ -17,6 +17,7 @@ from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.interrupt import handling
 from sparkbuild.nodes.ahead import Ahead
 from sparkbuild.nodes.process import ask_facts
+from sparkbuild.plugin.hints import spoken
 
 if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
@@ -55,7 +56,9 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 )
                 return super().execute(params, args)
             except SparkbuildError as error:
-                raise InvalidCommand(str(error)) from error
+                raise InvalidCommand(spoken(str(error))) from error
+            except InvalidCommand as error:
+                raise InvalidCommand(spoken(str(error))) from error
             except BrokenPipeError:
                 # `doit plan | head`: the reader has seen enough; Python would complain again at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -136,6 +139,15 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             raise InvalidCommand(_unknown(name, sorted(known), list(self.loader.cmd_names) if commands else []))
         return known
 
+    def recipes(self, names: Iterable[str]) -> list[str]:
+        """Names of recipes, `serve:` before them or not; those that are broken too, since their lanes may still run."""
+        known = self.session.stoppable()
+        found = [name.removeprefix("serve:") for name in names]
+        for name in found:
+            if name not in known:
+                raise InvalidCommand(_unknown_recipe(name, sorted(known)))
+        return found
+
     def chosen(self, names: Iterable[str]) -> tuple[Goal, ...]:
         """The goals behind names, groups and `*` patterns taken apart; all that are asked for by name when none is."""
         goals = self.session.goals.by_task
@@ -155,14 +167,27 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         """Print what is wrong with parts of the workspace; the number of problems."""
         problems = self.session.goals.problems
         for error in problems.values():
-            sys.stderr.write(f"ERROR: {error}\n")
+            sys.stderr.write(spoken(f"ERROR: {error}\n"))
         return len(problems)
+
+
+def _unknown_recipe(name: str, names: list[str]) -> str:
+    import difflib  # noqa: PLC0415 - only after a typing error
+
+    close = difflib.get_close_matches(name, names, n=3)
+    lines = [f"there is no recipe {name!r}", f"  wanted: {', '.join(names) or 'a recipe in recipes/'}"]
+    if close:
+        lines.insert(1, f"  did you mean: {', '.join(close)}?")
+    return "\n".join(lines)
 
 
 def _unknown(name: str, names: list[str], commands: list[str]) -> str:
     import difflib  # noqa: PLC0415 - only after a typing error
 
-    close = [known for known in names if known.endswith(f":{name}") and "://" not in known]
+    # a recipe's bare name: serving it is what is meant most often
+    close = sorted(
+        (n for n in names if n.endswith(f":{name}") and "://" not in n), key=lambda n: not n.startswith("serve:")
+    )
     close += difflib.get_close_matches(name, names + commands, n=3, cutoff=0.6)
     lines = [f"there is no task {name!r}"]
     if close:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkbuild.plugin import units
 from sparkbuild.plugin.dependencies import goal_of
+from sparkbuild.plugin.hints import spoken
 from sparkbuild.plugin.progress import Display, display
 from sparkbuild.plugin.session import current
 
@@ -57,7 +58,7 @@ class Reporter:
         self._counts["failed"] += 1
         message = getattr(fail, "message", None) or fail.get_msg()
         text = "\n      ".join(str(message).rstrip().splitlines())
-        self.display.line(f"FAIL  {task.name}\n      {text}{self._log(task)}")
+        self.display.line(spoken(f"FAIL  {task.name}\n      {text}{self._log(task)}"))
 
     def skip_uptodate(self, task: Any) -> None:
         """A task is up to date."""
@@ -103,7 +104,9 @@ class Reporter:
         if ok:
             text = step.verdict.told or next(iter(texts), "")
             return f"  {text}" if text and step.state == "ok" else ""
-        return "".join(f"\n      because {text}" for text in texts)
+        if step.state == "ok":
+            texts = ["it was asked for"]
+        return spoken("".join(f"\n      because {text}" for text in texts))
 
     def _cost(self, task: Any) -> str:
         seconds = time.monotonic() - self._started.pop(task.name, time.monotonic())

@@ -53,7 +53,11 @@ class _Orderly:
         self._tasks = task_dispatcher.tasks
         try:
             super().run_tasks(task_dispatcher)  # type: ignore[misc]
-        except Interrupted:
+        except Interrupted as stop:
+            session = current()
+            if session is not None:
+                session.runlog.write("interrupted", code=stop.code)
+            self._note(None, "interrupted: ending what is at work; what was finished is kept")
             if not cancel.drain(DRAIN):
                 self._note(None, f"some steps did not stop within {DRAIN:.0f} s")
             raise

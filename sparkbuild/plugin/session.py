@@ -44,7 +44,7 @@ class Session:
         self.state = StateStore(root / STATE_FILE)
         self.runlog = RunLog(root / STATE / "runs")
         self.locks = root / STATE / "locks"
-        self.pools = Pools({**_POOLS, **{f"node:{name}": 1 for name in config.nodes}, **config.pools})
+        self.pools = Pools({**_POOLS, **dict.fromkeys(config.nodes, 1), **config.pools})
         self.force = False
         self.listing = False
         self.progress: Any = None
@@ -81,6 +81,17 @@ class Session:
         with self._guard:
             self._plan |= {step.goal.target: step for step in made}
         return made
+
+    def preflight(self, goal: Goal) -> SparkbuildError | None:
+        """Why making the goal would fail, as far as that can be told from here: a template, a missing secret."""
+        kind: Any = self.kinds[goal.uri.scheme]
+        if not hasattr(kind, "launch_of"):
+            return None
+        try:
+            kind.launch_of(goal)
+        except SparkbuildError as error:
+            return error
+        return None
 
     def _target(self, goal: Goal, run: Run) -> Any:
         del run

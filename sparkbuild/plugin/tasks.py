@@ -45,5 +45,6 @@ def task_sparkbuild() -> Iterator[dict[str, Any]]:
     for recipe, (node, grace) in here.stoppable().items():
         yield stop_task(recipe, node, grace)
     yield check_task(here)
-    for name in here.workspace.locks:
+    broken = (name.removeprefix("locks/") for name in here.goals.problems if name.startswith("locks/"))
+    for name in (*here.workspace.locks, *broken):  # pinning anew may be what mends a broken one
         yield pin_task(here, name)

@@ -70,7 +70,7 @@ def lane_goal(
         spec=spec,
         needs=(image, *staged.values()),
         inputs=inputs,
-        pools=tuple(f"node:{node}" for node in nodes),
+        pools=nodes,
         hosts=nodes,
     )
 

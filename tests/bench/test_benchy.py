@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.bench.benchy import Events, command, read, requests
+from sparkbuild.bench.benchy import Events, command, idle_connection_was_closed, read, requests
 from sparkbuild.bench.target import BenchTarget
 from sparkbuild.core.run import Progress
 from sparkbuild.workspace.schema import Throughput
@@ -96,3 +96,9 @@ def test_loading_a_context_is_no_cell():
 def test_no_result(data: bytes):
     with pytest.raises(ValueError, match="not a result of llama-benchy"):
         read(data)
+
+
+def test_only_a_closed_idle_connection_is_worth_another_attempt() -> None:
+    assert idle_connection_was_closed("Server disconnected")
+    assert not idle_connection_was_closed("")
+    assert not idle_connection_was_closed("HTTP 500: out of memory")

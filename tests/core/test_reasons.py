@@ -33,3 +33,15 @@ def test_long_values_are_cut_around_what_differs() -> None:
     assert "A" in (reason.old or "")
     assert "B" in (reason.new or "")
     assert len(reason.text) < 200
+
+
+def test_a_long_item_of_a_list_is_cut_around_what_differs() -> None:
+    path = "{{ staged.weights }}/a-rather-long-folder-name/SmolLM2-135M-Instruct.Q4_1.gguf"
+    other = path.replace("Q4_1.gguf", "Q4_1-broken.gguf")
+    (reason,) = differences({"command": ["x", "--model", path, "y"]}, {"command": ["x", "--model", other, "y"]})
+    assert reason.old == '["--model","…uct.Q4_1.gguf"]'
+    assert reason.new == '["--model","…uct.Q4_1-broken.gguf"]'
+    long = "word " * 100
+    (reason,) = differences({"c": ["--p", long + "a" + long]}, {"c": ["--p", long + "b" + long]})
+    assert reason.old != reason.new
+    assert len(reason.text) < 150

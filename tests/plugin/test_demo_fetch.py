@@ -293,3 +293,25 @@ def test_a_full_disk_when_a_lane_is_launched(first: Served, tmp_path: Path):
             demo.ok("stop:demo")
     finally:
         demo.clean_up()
+
+
+# --- killed ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_image_build_that_is_ended_leaves_nothing_that_counts(first: Served, tmp_path: Path, number: int):
+    demo = new_demo(tmp_path / "demo", first.demo.env)
+    try:
+        process = demo.start("image:llamacpp")
+        part = until(lambda: next((demo.store / "images").glob("llamacpp/*.part"), None))
+        until(lambda: list(part.glob("lib/python*/site-packages/xllamacpp")))
+        process.send_signal(number)
+        finish(process, 60)
+        until(lambda: not demo.engines())  # pip runs from the new environment
+        assert demo.states("image:llamacpp")["image:llamacpp"] == "run"
+        demo.ok("image:llamacpp")
+        (made,) = [path.name for path in (demo.store / "images/llamacpp").iterdir() if path.is_dir()]
+        assert len(made) == 12
+        assert demo.states("image:llamacpp")["image:llamacpp"] == "ok"
+    finally:
+        demo.clean_up()

@@ -49,7 +49,7 @@ def test_a_signal_during_the_launch_leaves_no_engine(
     assert idle.engines() == []
     assert not idle.record or idle.record["served_at"] is None or idle.record["stopped_at"]
     assert idle.states("serve:demo")["serve:demo"] == "run"
-    assert idle.status()["state"] in {"stopped", "not running"}
+    assert idle.status()["state"] in {"stopped", "not running", "did not start"}
 
 
 @MOMENTS
@@ -83,7 +83,7 @@ def test_stopping_while_another_serves(idle: Demo):
     assert done.code == 1, done
     assert "its process ended before it was ready" in done.out
     assert idle.engines() == []
-    assert idle.status()["state"] == "stopped"
+    assert idle.status()["state"] in {"stopped", "did not start"}
 
 
 def test_an_engine_that_hangs_while_it_starts_does_not_hold_up_a_ctrl_c(idle: Demo):

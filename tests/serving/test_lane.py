@@ -329,5 +329,5 @@ def test_the_goal() -> None:
     made = goal()
     assert str(made.uri) == "lane://one/demo"
     assert made.task == "serve:demo"
-    assert made.pools == ("node:dgx1",)
+    assert made.pools == ("dgx1",)
     assert [str(need.uri) for need in made.needs] == ["image://dgx1/llamacpp", "staged://dgx1/demo/weights"]

@@ -1,0 +1,16 @@
+"""Commands in messages as this user types them: `./doitw ...` when that is how doit was started."""
+
+from __future__ import annotations
+
+import os
+import re
+
+# set by ./doitw: plain `doit` is on nobody's PATH then
+_CALLED = os.environ.get("SPARKBUILD_CALLED_AS", "doit")
+
+_COMMAND = re.compile(r"(?<![\w./])doit (?=[a-z-])")
+
+
+def spoken(text: str) -> str:
+    """A message with its `doit ...` commands as the user has to type them."""
+    return text if _CALLED == "doit" else _COMMAND.sub(lambda _match: f"{_CALLED} ", text)
