@@ -133,7 +133,7 @@ class Proc(_Action):
         """See the class."""
         start = time.time()
         env = {**os.environ, **self.env}
-        extra = list((self.task.options or {}).get("args") or [])
+        extra = list(self.task.pos_arg_val or [])  # set where the task takes arguments of its own
         here.runlog.write("start", task=self.task.name, argv=self.argv + extra)
         if self.show and sys.stdout is sys.__stdout__:
             # straight to the terminal: a progress display of the program's own needs it to be one. A reporter that
@@ -149,21 +149,21 @@ class Proc(_Action):
 class StopAction(_Action):
     """Stop a lane, whatever state the recipe's files are in."""
 
-    def __init__(self, recipe: str, node: str, grace: float) -> None:
+    def __init__(self, recipe: str, nodes: tuple[str, ...], grace: float) -> None:
         super().__init__()
         self.recipe = recipe
-        self.node = node
+        self.nodes = nodes
         self.grace = grace
 
     def work(self, here: Session, log: Path) -> None:
         """See the class."""
-        done = here.nodes.agent(self.node).call("stop", {"recipe": self.recipe, "grace": self.grace})
-        if not done["stopped"]:
-            text = f"lane {self.recipe} does not run on {self.node}"
-        elif done["killed"]:
-            text = f"stopped process {done['pid']} on {self.node}; it had to be killed after {self.grace:.0f} s"
-        else:
-            text = f"stopped process {done['pid']} on {self.node}"
+        texts = []
+        for node in self.nodes:
+            done = here.nodes.agent(node).call("stop", {"recipe": self.recipe, "grace": self.grace})
+            if done["stopped"]:
+                how = f"; it had to be killed after {self.grace:.0f} s" if done["killed"] else ""
+                texts.append(f"stopped process {done['pid']} on {node}{how}")
+        text = "; ".join(texts) or f"lane {self.recipe} does not run on {', '.join(self.nodes)}"
         self.result = text
         here.runlog.write("stopped", task=self.task.name, text=text, log=here.relative(log))
 

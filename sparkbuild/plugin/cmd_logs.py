@@ -48,7 +48,8 @@ class Logs(FactCommand):
         if len(pos_args or ()) != 1:
             raise InvalidCommand("name one recipe: doit logs <recipe> [-f]")
         names = self.recipes(pos_args)
-        node, _ = self.session.stoppable()[names[0]]
+        goal = self.session.goals.lanes.get(names[0])
+        node = goal.nodes[0] if goal else self.session.lane_of_broken(names[0])[0]
 
         def show(event: dict[str, Any]) -> None:
             if event.get("event") == "log":

@@ -39,8 +39,10 @@ class Status(FactCommand):
 
     def _row(self, recipe: str, goal: Goal | None) -> dict[str, Any]:
         """One lane; a recipe that cannot be read has no goal, but may have a lane that runs."""
-        node, _ = self.session.stoppable()[recipe]
-        fact = self.session.observer.fact(goal) if goal else self._look(node, recipe)
+        if goal:
+            node, fact = goal.nodes[0], self.session.observer.fact(goal)
+        else:
+            node, fact = self.session.lane_of_broken(recipe)
         record = fact.get("record") or {}
         ready = record.get("ready") or {}
         alive = bool(fact.get("alive"))
@@ -62,11 +64,6 @@ class Status(FactCommand):
             "gates": {gate["id"]: bool(gate["ok"]) for gate in record.get("gates") or ()} if alive else {},
             "protected": bool(record.get("protect")),
         }
-
-    def _look(self, node: str, recipe: str) -> dict[str, Any]:
-        query = {"scheme": "lane", "recipe": recipe, "port": 0}
-        fact: dict[str, Any] = self.session.nodes.agent(node).call("facts", {"queries": [query]})["facts"][0]
-        return fact
 
     def _print(self, rows: list[dict[str, Any]]) -> None:
         if not rows:

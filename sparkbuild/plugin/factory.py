@@ -39,7 +39,7 @@ def group_of(basename: str, name: str, doc: str, members: list[str]) -> dict[str
     return {"basename": basename, "name": name, "doc": doc, "actions": None, "task_dep": members}
 
 
-def stop_task(recipe: str, node: str, grace: float) -> dict[str, Any]:
+def stop_task(recipe: str, nodes: tuple[str, ...], grace: float) -> dict[str, Any]:
     """Stopping a lane: always does its work, which is nothing when the lane does not run."""
-    doc = f"stop the lane of {recipe} on {node}"
-    return {"basename": "stop", "name": recipe, "doc": doc, "actions": [StopAction(recipe, node, grace)]}
+    doc = f"stop the lane of {recipe} on {', '.join(nodes)}"
+    return {"basename": "stop", "name": recipe, "doc": doc, "actions": [StopAction(recipe, nodes, grace)]}

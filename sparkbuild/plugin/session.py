@@ -138,14 +138,24 @@ class Session:
                     found.setdefault(name, []).append(task)
         return found
 
-    def stoppable(self) -> dict[str, tuple[str, float]]:
-        """Recipes whose lane can be stopped: node and grace. A lane must stay stoppable while its recipe is broken."""
-        found = {name: (lane.nodes[0], lane.spec.stop_grace) for name, lane in self.goals.lanes.items()}
+    def stoppable(self) -> dict[str, tuple[tuple[str, ...], float]]:
+        """Recipes whose lane can be stopped: nodes and grace. A lane must stay stoppable while its recipe is broken;
+        where it was to run cannot be read then, so every node is looked at.
+        """
+        found = {name: (lane.nodes, lane.spec.stop_grace) for name, lane in self.goals.lanes.items()}
         for problem in self.goals.problems:
             folder, _, name = problem.partition("/")
             if folder == "recipes" and name not in found:
-                found[name] = (next(iter(self.workspace.config.nodes)), 15.0)
+                found[name] = (tuple(self.workspace.config.nodes), 15.0)
         return found
+
+    def lane_of_broken(self, recipe: str) -> tuple[str, dict[str, Any]]:
+        """The node and fact of a lane whose recipe cannot be read: where it has a record, else the first node."""
+        nodes, _ = self.stoppable()[recipe]
+        query = {"scheme": "lane", "recipe": recipe, "port": 0}
+        facts = {node: self.nodes.agent(node).call("facts", {"queries": [query]})["facts"][0] for node in nodes}
+        node = max(nodes, key=lambda node: (bool(facts[node].get("alive")), facts[node].get("record") is not None))
+        return node, facts[node]
 
     def problem_for(self, task: str) -> SparkbuildError | None:
         """The configuration error that keeps a task of this name from existing, if there is one."""

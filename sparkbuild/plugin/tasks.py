@@ -42,8 +42,8 @@ def task_sparkbuild() -> Iterator[dict[str, Any]]:
             basename, _, rest = name.partition(":")
             if rest:  # the group of a basename is made by doit
                 yield group_of(basename, rest, f"{basename} all of {rest} ({len(members)})", members)
-    for recipe, (node, grace) in here.stoppable().items():
-        yield stop_task(recipe, node, grace)
+    for recipe, (nodes, grace) in here.stoppable().items():
+        yield stop_task(recipe, nodes, grace)
     yield check_task(here)
     broken = (name.removeprefix("locks/") for name in here.goals.problems if name.startswith("locks/"))
     for name in (*here.workspace.locks, *broken):  # pinning anew may be what mends a broken one

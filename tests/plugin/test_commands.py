@@ -1,0 +1,144 @@
+"""The commands at their edges: names, groups, broken parts, and doit's own commands that are withheld."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.test_goals import change, recipe, write
+from tests.workspace_tool import DODO, Tool
+
+
+@pytest.fixture
+def doit(tmp_path: Path) -> Tool:
+    write(tmp_path)
+    recipe(tmp_path, "s", cluster="other")
+    (tmp_path / "dodo.py").write_text(
+        DODO + 'def task_echo():\n    return {"actions": [Proc(["echo"])], "pos_arg": "args", "doc": "say it"}\n'
+    )
+    return Tool(tmp_path)
+
+
+def test_list_names_what_can_be_made(doit: Tool) -> None:
+    done = doit.ok("list")
+    rows = dict(line.split(None, 1) for line in done.out.splitlines())
+    assert rows["serve:r"] == "serve m on one, port 8000"
+    assert rows["stop:r"] == "stop the lane of r on dgx1"
+    assert rows["echo"] == "say it"
+    assert "stage:r" in rows
+    brief = doit.ok("list", "--brief").out
+    assert "serve " in brief
+    assert "serve:r" not in brief
+    assert doit.ok("list", "-q").out.splitlines()[0] == "artifact:pins"
+    assert "R serve:r" in doit.ok("list", "--status").out
+
+
+@pytest.mark.parametrize("group", ["stop", "stop:*", "lock", "lock:pin:*"])
+def test_groups_that_nobody_means_as_a_whole_are_refused(doit: Tool, group: str) -> None:
+    done = doit.fails(group)
+    assert "name the lane" in done.err or "name the lock" in done.err or "which lock" in done.err
+    assert not doit.runs()
+
+
+def test_a_pattern_that_matches_nothing_is_an_error(doit: Tool) -> None:
+    assert "no task matches 'serve:zz*'" in doit.fails("serve:zz*").err
+
+
+def test_what_follows_a_task_with_arguments_is_its_own(doit: Tool) -> None:
+    done = doit.ok("echo", "some words", "serve:nothing", "-x")
+    log = next((doit.root / ".sparkbuild" / "runs").glob("*/echo.log"))
+    assert log.read_text() == "some words serve:nothing -x\n", done
+
+
+@pytest.mark.parametrize("command", ["clean", "dumpdb", "info", "reset-dep"])
+def test_commands_that_would_mislead_are_withheld(doit: Tool, command: str) -> None:
+    assert f"doit {command} is not offered in a workspace" in doit.fails(command).err
+
+
+def test_they_work_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "dodo.py").write_text('def task_plain():\n    return {"actions": ["echo plain"], "targets": ["x"]}\n')
+    assert "plain" in Tool(tmp_path)("info", "plain").out
+
+
+def test_a_template_that_cannot_be_filled_in_is_said_before_anything_is_made(doit: Tool) -> None:
+    change(doit.root / "recipes" / "r" / "recipe.toml", "staged.data", "staged.date")
+    done = doit.fails("serve:r")
+    assert "has no attribute 'date'" in done.err
+    assert not doit.runs()
+    shown = doit.ok("plan", "serve:r").out
+    assert "cannot be made so:" in shown
+    assert "staged.data" in shown
+
+
+def test_a_secret_without_a_value_is_said_before_anything_is_made(doit: Tool) -> None:
+    change(doit.root / "recipes" / "r" / "recipe.toml", "[serve]", '[serve]\nsecrets = ["SOME_TOKEN"]')
+    assert "SOME_TOKEN" in doit.fails("serve:r").err
+    assert not doit.runs()
+
+
+def test_a_broken_recipe_blocks_no_other_and_stays_in_sight(doit: Tool) -> None:
+    (doit.root / "recipes" / "r" / "recipe.toml").write_text("cluster = = 1\n")
+    done = doit("list")
+    assert done.code == 2
+    assert "recipes/r/recipe.toml:1" in done.err
+    assert "serve:s" in done.out
+    assert "stop:r" in done.out
+    assert "recipes/r/recipe.toml:1" in doit.fails("serve:r").err
+    assert doit.ok("plan", "serve:s").out
+    status = doit("status")
+    assert status.code == 2
+    assert status.out.splitlines()[0].split()[0] == "r"
+    assert "does not run" in doit.ok("stop:r").out
+    assert "was never started" in doit.fails("logs", "r").err
+
+
+def test_a_broken_config_is_one_message(doit: Tool) -> None:
+    (doit.root / "config.toml").write_text("[nodes.dgx1]\nconection = 1\n")
+    for command in (["list"], ["plan"], ["serve:r"], ["status"]):
+        done = doit.fails(*command)
+        assert "config.toml:2" in done.err
+        assert "did you mean `connection`" in done.err
+
+
+def test_a_lock_that_is_not_yet_pinned_can_be_pinned(doit: Tool) -> None:
+    lock = doit.root / "locks" / "pins.source.lock"
+    change(doit.root / "images" / "tiny" / "image.toml", 'lock = "pins"', 'lock = "pins"\npython = "3.10"')
+    (doit.root / "images" / "tiny" / "requirements.lock").write_text("# changed\n")
+    assert "is not what the lock pins" in doit.fails("lock:check").text
+    assert "changed: input.images/tiny/requirements.lock.sha256" in doit.ok("lock:pin:pins").out
+    assert "1 locks agree" in doit.ok("lock:check").out
+    text = lock.read_text().splitlines()
+    lock.write_text(
+        "\n".join(line.partition("=")[0] + "=" if line.startswith("input.") else line for line in text) + "\n"
+    )
+    assert doit("list").code == 2
+    doit.ok("lock:pin:pins")
+    assert doit("list").code == 0
+
+
+def test_messages_name_the_command_as_it_was_typed(doit: Tool) -> None:
+    doit.env["SPARKBUILD_CALLED_AS"] = "./doitw"
+    assert "next:   ./doitw list" in doit.fails("serve:x").err
+    assert "make it so:  ./doitw serve:r" in doit.ok("plan", "serve:r").out
+
+
+def test_recipes_are_suggested_to_commands_about_recipes(doit: Tool) -> None:
+    change(doit.root / "recipes" / "s" / "recipe.toml", "8000", "8001")
+    (doit.root / "recipes" / "s").rename(doit.root / "recipes" / "demo")
+    assert "did you mean: demo?" in doit.fails("logs", "dmo").err
+    assert "did you mean: demo?" in doit.fails("status", "dmo").err
+    assert "did you mean: serve:demo" in doit.fails("demo").err
+
+
+def test_why_names_the_cause_and_the_command(doit: Tool) -> None:
+    done = doit.ok("why", "serve:r")
+    assert done.out.startswith("run    serve:r   lane://one/r@")
+    assert "not served yet" in done.out
+    assert "make it so: doit serve:r" in done.out
+    assert "image:tiny" in done.out
+    assert "name a task" in doit.fails("why").err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_scripts(doit: Tool, shell: str) -> None:
+    assert "serve" in doit.ok("completion", shell).out or "list -q" in doit.ok("completion", shell).out
+    assert "name a shell" in doit.fails("completion", "fish").err
