@@ -311,5 +311,5 @@ def test_a_secret_in_the_command_line(idle: Demo):
     demo = Demo(with_secret(idle).root, {"DEMO_TOKEN": SECRET})
     demo.edit('"--metrics"', f'"--metrics", "--token", "{SECRET}"')
     done = demo.fails("serve:demo")
-    assert "the value of secret DEMO_TOKEN would stand in the command line" in done.out
+    assert "the value of secret DEMO_TOKEN would stand in the command line" in done.text
     nothing_runs(demo)
