@@ -157,7 +157,9 @@ def test_a_connection_or_a_bound_port_is_no_listener() -> None:
 
 def test_a_socket_that_several_processes_hold(start: Start) -> None:
     """A server that forks workers: the port is held until the last of them is gone."""
-    process = start(LISTEN.replace("time.sleep", "import os; print(os.fork(), flush=True); time.sleep"), "127.0.0.1")
+    process = start(
+        LISTEN.replace("time.sleep", "import os; w = os.fork(); w and print(w, flush=True); time.sleep"), "127.0.0.1"
+    )
     port, worker = said(process), said(process)
     os.kill(process.pid, signal.SIGKILL)
     until(lambda: state(process.pid) == "Z")
