@@ -30,12 +30,15 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     def look(index: int, query: dict[str, Any]) -> None:
         facts[index] = _observe({"store": request["store"], **query, "glance": glance})
 
+    quiet = []
     for index, query in enumerate(request["queries"]):
         if query["scheme"] == "lane" and runs(request["store"], query["recipe"]):
             threads.append(threading.Thread(target=look, args=(index, query), daemon=True))
             threads[-1].start()
         else:
-            look(index, query)
+            quiet.append((index, query))
+    for index, query in quiet:  # while the lanes answer
+        look(index, query)
     for thread in threads:
         thread.join()
     return {"facts": facts}

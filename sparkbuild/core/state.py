@@ -7,13 +7,15 @@ reasons and estimates, nothing else; what exists is always asked of the nodes.
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _SCHEMA = """
 create table if not exists doit (task text primary key, row text not null);
@@ -46,6 +48,8 @@ class StateStore:
         self._connection: sqlite3.Connection | None = None
 
     def _open(self) -> sqlite3.Connection:
+        import sqlite3  # noqa: PLC0415 - 3 ms, and a look at which all is well never opens the file
+
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -61,6 +65,8 @@ class StateStore:
         return self._connection
 
     def _connect_patiently(self) -> sqlite3.Connection:
+        import sqlite3  # noqa: PLC0415
+
         # sqlite's own timeout does not cover the switch to WAL mode: two runs that create the file at the same moment,
         # or one that opens it while the last other one closes it, get "database is locked" at once.
         deadline = time.monotonic() + _PATIENCE
@@ -73,6 +79,8 @@ class StateStore:
                 time.sleep(0.01)
 
     def _connect(self) -> sqlite3.Connection:
+        import sqlite3  # noqa: PLC0415
+
         connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("pragma journal_mode=wal")

@@ -62,7 +62,10 @@ class Session:
 
     def judge(self, goal: Goal) -> Verdict:
         """What the facts say of one goal alone."""
-        return self.kinds[goal.uri.scheme].judge(goal, self.observer.fact(goal), self.last(goal))
+        kind, fact = self.kinds[goal.uri.scheme], self.observer.fact(goal)
+        verdict = kind.judge(goal, fact, None)
+        # how it was last made only explains: a look at which all is well need not open the state file
+        return verdict if verdict.state == OK else kind.judge(goal, fact, self.last(goal))
 
     def look_again(self, goal: Goal) -> Verdict:
         """Judge a goal by new facts."""
