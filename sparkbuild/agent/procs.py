@@ -150,12 +150,15 @@ def holder(port: int, glance: Glance | None = None) -> dict[str, Any] | None:
 
 
 def command(pid: int) -> str:
-    """A process's command line, cut to 200 characters. May hold another program's secrets: show it, never store it."""
+    """The first three words of a process's command line, enough to know it by. No more: it is another program's, may
+    hold secrets, and what is told of it ends up in logs.
+    """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return " ".join(file.read().decode(errors="replace").split("\0"))[:200].strip()
+            words = file.read(4096).decode(errors="replace").rstrip("\0").split("\0")
     except OSError:
         return ""
+    return " ".join(words[:3])[:200] + (" ..." if len(words) > 3 else "")
 
 
 def user(pid: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import msgspec
@@ -37,6 +37,19 @@ class Nodes:
             raise NodeError(f"there is no node {node!r}", wanted=", ".join(self._places), where="config.toml")
         return os.path.normpath(os.path.join(self._root, self._places[node].store))
 
+    def orphans(self, recipes: Container[str]) -> dict[str, str]:
+        """Lanes of this machine's nodes that were launched, never stopped, and belong to no recipe any more (renamed,
+        removed): recipe name to node. Only files are read; whether such a lane still runs is for the agent to say.
+        """
+        found = {}
+        for node, place in self._places.items():
+            folder = os.path.join(self.store(node), "lanes")
+            names = os.listdir(folder) if place.connection == "local" and os.path.isdir(folder) else []
+            for name in names:
+                if name not in recipes and _is_open(os.path.join(folder, name, "lane.json")):
+                    found[name] = node
+        return found
+
     def agent(self, node: str) -> LocalAgent:
         """The node's agent."""
         with self._guard:
@@ -44,3 +57,12 @@ class Nodes:
                 self._agents[node] = LocalAgent(node, self.store(node), self._ahead)
                 self._ahead = None  # the first node's: one shortcut is what one machine needs
             return self._agents[node]
+
+
+def _is_open(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            record = msgspec.json.decode(file.read())
+        return record.get("stopped_at") is None
+    except (OSError, ValueError, AttributeError):
+        return False

@@ -31,6 +31,8 @@ class Status(FactCommand):
         lanes = {name: session.goals.lanes[name] for name in names if name in session.goals.lanes}
         session.observer.look(lanes.values())
         rows = [self._row(name, lanes.get(name)) for name in names]
+        known = {*session.goals.lanes, *(name.partition("/")[2] for name in session.goals.problems)}
+        rows = [row for row in rows if row["recipe"] in known or row["pid"]]  # a lane whose recipe is gone, if it runs
         if as_json:
             self.outstream.write(json.dumps({"lanes": rows}, ensure_ascii=False, indent=1) + "\n")
         else:

@@ -25,6 +25,7 @@ from sparkbuild.plugin.target import bench_target
 from sparkbuild.workspace.load import load
 
 STATE_FILE = f"{STATE}/state.db"
+GRACE = 15.0  # seconds a lane gets to stop when its recipe cannot say so
 _POOLS = {"build": 1, "fetch": 2, "nas": 4, "bench": 1}
 
 
@@ -142,14 +143,16 @@ class Session:
         return found
 
     def stoppable(self) -> dict[str, tuple[tuple[str, ...], float]]:
-        """Recipes whose lane can be stopped: nodes and grace. A lane must stay stoppable while its recipe is broken;
-        where it was to run cannot be read then, so every node is looked at.
+        """Recipes whose lane can be stopped: nodes and grace. A lane must stay stoppable while its recipe is broken
+        (where it was to run cannot be read then, so every node is looked at), renamed or removed.
         """
         found = {name: (lane.nodes, lane.spec.stop_grace) for name, lane in self.goals.lanes.items()}
         for problem in self.goals.problems:
             folder, _, name = problem.partition("/")
             if folder == "recipes" and name not in found:
-                found[name] = (tuple(self.workspace.config.nodes), 15.0)
+                found[name] = (tuple(self.workspace.config.nodes), GRACE)
+        for name, node in self.nodes.orphans(found).items():
+            found[name] = ((node,), GRACE)
         return found
 
     def lane_of_broken(self, recipe: str) -> tuple[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -163,3 +164,22 @@ def test_a_lane_can_be_stopped_while_its_recipe_is_broken(lane: Demo):
     assert is_alive(pid)
     assert f"stopped process {pid}" in lane.ok("stop:demo").out
     assert not is_alive(pid)
+
+
+def test_a_lane_outlives_the_name_of_its_recipe(lane: Demo):
+    """Renaming a recipe must not lose the lane that runs under its old name."""
+    pid = lane.pid
+    old, new = lane.root / "recipes" / "demo", lane.root / "recipes" / "renamed"
+    old.rename(new)
+    try:
+        rows = {row["recipe"]: row for row in json.loads(lane.ok("status", "--json").out)["lanes"]}
+        assert rows["demo"]["pid"] == pid
+        assert rows["renamed"]["state"] == "not running"
+        assert "held by lane demo" in lane.ok("plan", "serve:renamed").out
+        assert "serve.py" in lane.ok("logs", "demo").out
+        assert f"stopped process {pid}" in lane.ok("stop:demo").out
+        assert lane.engines() == []
+        assert "demo" not in {row["recipe"] for row in json.loads(lane.ok("status", "--json").out)["lanes"]}
+        assert "there is no task 'stop:demo'" in lane.fails("stop:demo").err
+    finally:
+        new.rename(old)
