@@ -17,8 +17,9 @@ def make(image: Path, size_mb: int) -> None:
 
 def fill(filler: Path, leave_bytes: int) -> None:
     """Let the file `filler` take all of its file system but `leave_bytes`, to within 64 KiB."""
+    # "available", not "free": ext4 keeps 2 % for itself even when root has no share of his own.
     state = os.statvfs(filler.parent)
-    length = state.f_bfree * state.f_frsize - leave_bytes
+    length = state.f_bavail * state.f_frsize - leave_bytes
     with open(filler, "wb", buffering=0) as file:
         while length > 0:
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from types import FrameType
@@ -34,6 +35,8 @@ def main(folder: str, tie: str) -> int:
         pass
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _end_others()
+    # The kernel would remove the machine's end too, but only a while after the namespace of this one is gone.
+    subprocess.run(["ip", "link", "delete", "uplink"], check=False)
     leftovers.clear(folder)
     return 0
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
-import re
 import shutil
 import time
 from contextlib import suppress
+
+from tests.rack import mounts
 
 CGROUPS = "sparkbuild-rack"
 _DETACH = 2
@@ -43,18 +44,9 @@ def _unmount(folder: str) -> None:
     # Only a NAS mounted on the machine itself is here: a node's mounts are gone with the node. A FUSE mount outlives
     # its server, and every access to it fails. The server gave the rack's folder as the mount's source.
     libc = ctypes.CDLL(None)
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        lines = file.read().splitlines()
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        kind, source, *_ = after.split()
-        if kind == "fuse.sparkbuild-nas" and _plain(source).startswith(f"{folder}/"):
-            libc.umount2(os.fsencode(_plain(before.split()[4])), _DETACH)
-
-
-def _plain(text: str) -> str:
-    # mountinfo writes space, tab, newline and backslash as three octal digits
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+    for mount in mounts.seen_by():
+        if mount.kind == "fuse.sparkbuild-nas" and mount.source.startswith(f"{folder}/"):
+            libc.umount2(os.fsencode(mount.at), _DETACH)
 
 
 def _remove_cgroups(rack: str) -> bool:

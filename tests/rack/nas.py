@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.rack import mounts
 from tests.rack.node import Node
 from tests.rack.proc import Proc, RackError, call, entering, only_child, wait_for
 
@@ -116,7 +117,8 @@ class Nas:
         def mounted() -> bool:
             if starter.poll() is not None:
                 raise RackError(f"no NAS at {at} of {name}:\n{log.read_text(errors='replace')}")
-            return at in _mounts(inside if node else os.getpid(), str(self.folder))
+            seen = mounts.seen_by(inside if node else "self")
+            return any(mount.at == at and mount.source == str(self.folder) for mount in seen)
 
         wait_for(f"the NAS is mounted at {at} of {name}", mounted)
         server = Proc.of(only_child(starter.pid) or starter.pid)
@@ -194,9 +196,3 @@ class Nas:
         part = self.folder / "settings.part"
         part.write_text(json.dumps(settings), encoding="utf-8")
         part.replace(self.folder / "settings.json")
-
-
-def _mounts(pid: int, source: str) -> set[str]:
-    """Where a process sees mounts of that source."""
-    with open(f"/proc/{pid}/mounts", encoding="utf-8", errors="replace") as file:
-        return {line.split()[1] for line in file if line.split()[0] == source}

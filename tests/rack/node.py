@@ -78,6 +78,13 @@ class Node:
         """Switch it on with the disk it has, and wait until sshd and dockerd answer. Fine when it is on already."""
         if self.is_on():
             return
+        try:
+            self._boot()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _boot(self) -> None:
         self.folder.mkdir(exist_ok=True)
         (self.folder / "disk").mkdir(exist_ok=True)
         if not (self.folder / "host_key").exists():
