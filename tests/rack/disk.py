@@ -12,7 +12,7 @@ def make(image: Path, size_mb: int) -> None:
     """A new disk. No blocks are kept for root, who is who fills it; nothing is written that is not needed."""
     with open(image, "wb") as file:
         file.truncate(size_mb << 20)
-    call(["mkfs.ext4", "-q", "-m", "0", "-E", "nodiscard,lazy_itable_init=1", str(image)])
+    call(["mkfs.ext4", "-q", "-m", "0", "-b", "4096", "-E", "nodiscard,lazy_itable_init=1", str(image)])
 
 
 def fill(filler: Path, leave_bytes: int) -> None:

@@ -22,7 +22,8 @@ ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}
 class Image:
     """An image to be: `files` maps absolute paths to contents, all executable, in one layer above busybox.
 
-    The same fields give the same bytes, so also the same image id.
+    The same fields give the same bytes, so also the same image id. In a container, busybox's wget crashes (a static
+    glibc that finds no name service): use nc.
     """
 
     tag: str

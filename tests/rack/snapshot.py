@@ -22,7 +22,7 @@ def taken() -> set[str]:
             f"loop {line}"
             for line in call(["losetup", "--list", "--noheadings", "-O", "NAME,BACK-FILE"]).out.splitlines()
         ),
-        *(f"cgroup {path}" for path in glob.glob(f"/sys/fs/cgroup/**/{CGROUPS}/*", recursive=True)),
+        *(f"cgroup {path}" for top in ("*/", "") for path in glob.glob(f"/sys/fs/cgroup/{top}{CGROUPS}/*")),
         *(f"folder {path}" for path in home().glob("[0-9]*")),
     }
 
