@@ -16,6 +16,7 @@ import pytest
 
 from tests import engine
 from tests.rack import needs
+from tests.rack.image import Image
 from tests.rack.rack import Rack
 
 
@@ -30,6 +31,15 @@ def rack(possible: None) -> Iterator[Rack]:  # noqa: ARG001 - a fixture for what
     """Two nodes with small disks, shared by the tests of a module: each leaves them as it found them."""
     with Rack.up(2, disk_mb=300) as up:
         yield up
+
+
+@pytest.fixture(scope="module")
+def tiny(rack: Rack) -> Image:
+    """An image on both nodes."""
+    image = Image("tiny:1", files={"/hello.txt": b"hello\n"}, labels={"made.by": "a test"})
+    ids = {node.docker.load(image) for node in rack.nodes}
+    assert len(ids) == 1, "the same image has the same id on every node"
+    return image
 
 
 @pytest.fixture(scope="session")

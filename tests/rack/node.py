@@ -75,7 +75,10 @@ class Node:
         return self._init() is not None
 
     def boot(self) -> None:
-        """Switch it on with the disk it has, and wait until sshd and dockerd answer. Fine when it is on already."""
+        """Switch it on with the disk it has, and wait until sshd and dockerd answer. Fine when it is on already.
+
+        Its cable is in, and its network has no limit, whatever was before.
+        """
         if self.is_on():
             return
         try:

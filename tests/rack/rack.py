@@ -26,7 +26,7 @@ FIRST_HOST = 11  # dgx1 is .11, so that a rack's addresses read like its names
 
 
 def home() -> Path:
-    """Where racks live. Not under a node's own folders' sources (/usr, /etc), nor where files are kept in memory."""
+    """Where racks live: on a disk, and not below /usr or /etc, which nodes show."""
     return Path(os.environ.get("SPARKBUILD_RACK_DIR") or "/var/tmp/sparkbuild-rack")
 
 
@@ -222,7 +222,7 @@ def _folders() -> list[Path]:
 def _is_dead(folder: Path) -> bool:
     try:
         with open(folder / "lock", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return True
     except BlockingIOError:

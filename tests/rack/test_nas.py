@@ -71,8 +71,8 @@ def test_it_shows_the_folder_and_takes_nothing(pair: Rack, mounted: Nas, source:
 
 
 def test_latency(pair: Rack, mounted: Nas) -> None:
-    many = "import os, time; t = time.monotonic(); [os.stat('/mnt/nas/models/%d' % n) if 0 else os.path.exists("
-    many += "'/mnt/nas/models/%d' % n) for n in range(20)]; print(time.monotonic() - t)"
+    many = "import os, time; t = time.monotonic()\nfor n in range(20): os.path.exists('/mnt/nas/models/%d' % n)\n"
+    many += "print(time.monotonic() - t)"
     quick = float(pair.nodes[0].run(["/usr/bin/python3", "-c", many], check=True).out)
     mounted.slow(latency_ms=15)
     slow = float(pair.nodes[0].run(["/usr/bin/python3", "-c", many], check=True).out)
@@ -95,7 +95,7 @@ def test_bandwidth_is_shared(pair: Rack, source: Path) -> None:
 
 
 def test_attributes_are_stale_and_contents_are_not(pair: Rack, source: Path) -> None:
-    node, nas = pair.nodes[0], pair.nas(source, attr_s=1.5, entry_s=1.5, negative_s=1.5)
+    node, nas = pair.nodes[0], pair.nas(source, attr_s=3, entry_s=3, negative_s=3)
     nas.mount(node, "/mnt/old")
     size = ["stat", "-c", "%s", "/mnt/old/models/deep/b.txt"]
     assert node.run(size).out == "2\n"
@@ -104,10 +104,10 @@ def test_attributes_are_stale_and_contents_are_not(pair: Rack, source: Path) -> 
     (source / "models/deep/b.txt").write_text("longer\n")
     (source / "new").write_text("")
     assert (node.run(size).out, node.run(["stat", "/mnt/old/new"]).code) == ("2\n", 1)
-    assert time.monotonic() - began < 1.5, "this machine is too slow for the test"
+    assert time.monotonic() - began < 3, "this machine is too slow for the test"
     assert "new" in node.run(["ls", "/mnt/old"]).out, "listing a folder asks the NAS"
     wait_for("both are seen", lambda: (node.run(size).out, node.run(["stat", "/mnt/old/new"]).code) == ("7\n", 0), 5)
-    assert time.monotonic() - began > 1, "only after a while"
+    assert time.monotonic() - began > 2, "only after a while"
     (source / "models/deep/b.txt").write_text("changed")
     assert node.run(["cat", "/mnt/old/models/deep/b.txt"]).out == "changed", "opening asks the NAS"
     nas.unmount(node, "/mnt/old")

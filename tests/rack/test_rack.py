@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,15 +17,6 @@ from tests.rack.proc import RackError, wait_for
 from tests.rack.rack import Rack
 
 pytestmark = pytest.mark.usefixtures("possible")
-
-
-@pytest.fixture(scope="module")
-def tiny(rack: Rack) -> Image:
-    """An image on both nodes."""
-    image = Image("tiny:1", files={"/hello.txt": b"hello\n"}, labels={"made.by": "a test"})
-    ids = {node.docker.load(image) for node in rack.nodes}
-    assert len(ids) == 1, "the same image has the same id on every node"
-    return image
 
 
 def test_ssh_in_and_out(rack: Rack) -> None:
@@ -76,36 +64,6 @@ def test_no_way_leads_out(rack: Rack) -> None:
     reach = "import socket; socket.create_connection(('203.0.113.1', 80), 5)"
     assert "unreachable" in rack.nodes[0].run(["/usr/bin/python3", "-c", reach]).err
     assert time.monotonic() - began < 4, "refused at once, not after a time limit"
-
-
-def test_docker_on_two_nodes(rack: Rack, tiny: Image) -> None:
-    first, second = rack.nodes
-    served = ["--network", "host", "--name", "web", tiny.tag, "httpd", "-f", "-p", "8080", "-h", "/"]
-    first.docker("run", "--detach", *served)
-    try:
-        assert second.docker("ps", "--all", "--quiet").out == "", "each has a docker of its own"
-        fetch = ["sh", "-c", f"printf 'GET /hello.txt HTTP/1.0\\r\\n\\r\\n' | nc {first.address} 8080"]
-        ask = ["run", "--rm", "--network", "host", tiny.tag, *fetch]
-        wait_for("it is served", lambda: second.docker(*ask, check=False).out.endswith("\nhello\n"), 10)
-        limit = ["--memory", "32m", tiny.tag, "cat", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-        if Path("/sys/fs/cgroup/memory").exists():
-            assert second.docker("run", "--rm", *limit).out == f"{32 << 20}\n"
-        shown = first.docker("image", "inspect", "--format", "{{json .Config.Labels}} {{.Architecture}}", tiny.tag).out
-        assert '{"made.by":"a test"}' in shown
-    finally:
-        first.docker("rm", "--force", "web")
-
-
-def test_an_image_of_another_architecture(rack: Rack) -> None:
-    docker = rack.nodes[0].docker
-    docker.load(Image("other:1", architecture="riscv64"))
-    assert docker("image", "inspect", "--format", "{{.Architecture}}", "other:1").out == "riscv64\n"
-    docker("image", "rm", "other:1")
-
-
-def test_the_same_image_has_the_same_bytes() -> None:
-    one, two = (hashlib.sha256(Image("x:1", files={"/a/b": b"c"}).tar()).hexdigest() for _ in range(2))
-    assert one == two
 
 
 def test_cut_and_heal(rack: Rack) -> None:
@@ -165,20 +123,6 @@ def test_power_failure_and_boot(rack: Rack, tiny: Image) -> None:
     assert "Exited" in node.docker("ps", "--all", "--format", "{{.Names}} {{.Status}}").out
     node.docker("rm", "sleeper")
     assert node.docker("run", "--rm", tiny.tag, "cat", "/hello.txt").out == "hello\n"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_dockerd_stops_and_starts(rack: Rack, tiny: Image, number: signal.Signals) -> None:
-    node = rack.nodes[1]
-    assert node.docker.ready()
-    node.dockerd_stop(number)
-    assert not node.docker.ready()
-    assert "Cannot connect" in node.docker("ps", check=False).err
-    assert node.ssh(["true"]).code == 0
-    node.dockerd_stop()
-    node.dockerd_start()
-    node.dockerd_start()
-    assert tiny.tag in node.docker("images", "--format", "{{.Repository}}:{{.Tag}}").out
 
 
 def test_a_full_disk(rack: Rack) -> None:
@@ -258,11 +202,6 @@ def test_programs_on_a_node_end_at_their_time_limit(rack: Rack) -> None:
     wait_for("it ends", lambda: "12345" not in node.run(["ps", "-eo", "args"]).out.replace("ps -eo", ""), 5)
 
 
-def test_docker_answers_on_its_socket_from_the_machine(rack: Rack) -> None:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(rack.nodes[0].docker.socket)
-
-
 def test_a_name_that_no_node_has(rack: Rack) -> None:
     with pytest.raises(RackError, match="no node dgx9: this rack has dgx1, dgx2"):
         rack.node("dgx9")
@@ -281,34 +220,3 @@ def test_a_node_that_cannot_boot_says_why(rack: Rack) -> None:
         (node.folder / "kept.img").replace(image)
         node.boot()
     assert node.ssh(["true"]).code == 0
-
-
-def test_a_rack_for_people(tmp_path: Path) -> None:
-    env = {**os.environ, "SPARKBUILD_RACK_DIR": str(tmp_path / "racks")}
-
-    def rack(*words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.rack", *words],
-            cwd=Path(__file__).parents[2], env=env, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == code, done.stderr
-        return done.stdout + done.stderr
-
-    assert "no rack is up: python -m tests.rack up" in rack("cut", "dgx1", code=1)
-    try:
-        assert "ssh -F" in rack("up", "1", "--no-docker", "--disk", "64")
-        assert "dgx1" in rack("status")
-        assert rack("exec", "dgx1", "hostname") == "dgx1\n"
-        assert rack("ssh", "dgx1", "hostname") == "dgx1\n"
-        rack("fill", "dgx1", "--leave", "1")
-        assert "No space" in rack("exec", "dgx1", "dd", "if=/dev/zero", "of=/srv/x", "bs=1M", "count=4", code=1)
-        rack("kill", "dgx1")
-        assert "off" in rack("status")
-        assert "dgx1 is off" in rack("exec", "dgx1", "true", code=1)
-        rack("boot", "dgx1")
-        assert "SHA256:" in rack("rotate-key", "dgx1")
-        assert "no node dgx7" in rack("heal", "dgx7", code=1)
-    finally:
-        rack("down")
-    assert rack("status") == ""
-    assert list((tmp_path / "racks").glob("[0-9]*")) == []
