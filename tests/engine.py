@@ -49,12 +49,16 @@ class Engine(msgspec.Struct):
 
 def environment_python(image: str, cache: Path, least: tuple[int, int] = (3, 10)) -> Path:
     """The Python of `images/<image>`, installed from its requirements.lock when the cache does not have it yet."""
-    lock = ROOT / "images" / image / "requirements.lock"
     base = base_python(least)
     if base is None:
         raise FileNotFoundError(f"images/{image} needs Python {least[0]}.{least[1]} or newer, and none is here")
+    return locked_python(image, ROOT / "images" / image / "requirements.lock", base, cache)
+
+
+def locked_python(name: str, lock: Path, base: str, cache: Path) -> Path:
+    """The Python of an environment that is made from a lock, unless the cache has it."""
     digest = hashlib.sha256(lock.read_bytes() + base.encode()).hexdigest()[:12]
-    folder = cache / f"{image}-{digest}"
+    folder = cache / f"{name}-{digest}"
     with _once(folder) as missing:
         if missing:
             subprocess.run([base, "-m", "venv", folder], check=True)

@@ -1,0 +1,108 @@
+"""The first process of a node: builds the node's file system, starts its services, and becomes tini.
+
+Runs as pid 1 in fresh namespaces, still with the machine's files in view; standard library only, as a script:
+
+    python machine.py BOOT.json
+
+What a node shares with the machine: the kernel, /usr (read-only), /etc (its changes are its own), the Pythons. All
+else is its own and starts empty, so that a file found on a node was put there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+RDONLY, REMOUNT, BIND, REC, PRIVATE, DETACH = 1, 32, 4096, 16384, 1 << 18, 2
+OWN = ("root", "home", "srv", "mnt", "media", "opt", "tmp", "var/tmp", "var/log", "var/lib/docker", "var/cache",
+       "run", "proc", "sys", "dev")  # fmt: skip
+LIBRARIES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")  # links into /usr, or on older systems folders
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def mount(source: str, target: Path, kind: str = "", flags: int = 0, options: str = "") -> None:
+    if not target.exists():
+        target.mkdir(parents=True)
+    texts = [os.fsencode(text) or None for text in (source, target, kind)]
+    if _libc.mount(*texts, ctypes.c_ulong(flags), os.fsencode(options) or None):
+        number = ctypes.get_errno()
+        raise OSError(number, f"mount {kind or source}: {os.strerror(number)}", str(target))
+
+
+def share(path: str, root: Path) -> None:
+    """Show a folder of the machine at the same place of the node, read-only."""
+    mount(path, root / path.lstrip("/"), flags=BIND | REC)
+    mount("", root / path.lstrip("/"), flags=BIND | REMOUNT | RDONLY)
+
+
+def lay_out(root: Path, etc: Path, files: dict[str, tuple[int, str]]) -> None:
+    """Make what a disk needs to be a root. Files of /etc go to the overlay's upper layer, before it is mounted."""
+    for folder in (*(root / name for name in OWN), etc / "upper", etc / "work"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name in ("tmp", "var/tmp"):
+        (root / name).chmod(0o1777)
+    (root / "root").chmod(0o700)
+    links = {name: os.readlink(f"/{name}") for name in LIBRARIES if os.path.islink(f"/{name}")}
+    for name, to in {**links, "var/run": "/run", "var/lock": "/run/lock"}.items():
+        if not (root / name).is_symlink():
+            (root / name).symlink_to(to)
+    for path, (mode, text) in files.items():
+        inside = path.lstrip("/")
+        place = etc / "upper" / inside.removeprefix("etc/") if inside.startswith("etc/") else root / inside
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        place.chmod(mode)
+
+
+def mount_all(root: Path, etc: Path, shared: list[str]) -> None:
+    mount(str(root), root, flags=BIND)  # pivot_root wants a mount
+    libraries = [f"/{name}" for name in LIBRARIES if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")]
+    for path in ("/usr", *libraries, *shared):
+        share(path, root)
+    layers = f"lowerdir=/etc,upperdir={etc / 'upper'},workdir={etc / 'work'}"
+    mount("overlay", root / "etc", "overlay", options=layers)
+    mount("proc", root / "proc", "proc")
+    mount("sysfs", root / "sys", "sysfs")  # new, so that /sys/class/net is this node's
+    mount("/sys/fs/cgroup", root / "sys/fs/cgroup", flags=BIND | REC)
+    mount("/dev", root / "dev", flags=BIND | REC)
+    mount("devpts", root / "dev/pts", "devpts", options="mode=620,ptmxmode=666,gid=5")
+    mount("tmpfs", root / "dev/shm", "tmpfs", options="mode=1777")
+    mount("tmpfs", root / "run", "tmpfs", options="mode=755")
+    for name in ("run/sshd", "run/lock"):
+        (root / name).mkdir()
+    # One kernel, but every boot of every node is to have an id of its own, as programs expect it.
+    (root / "run/boot_id").write_text(f"{uuid.uuid4()}\n")
+    mount(str(root / "run/boot_id"), root / "proc/sys/kernel/random/boot_id", flags=BIND)
+
+
+def main(path: str) -> None:
+    boot: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    disk = Path(boot["disk"])
+    mount("none", Path("/"), flags=REC | PRIVATE)  # nothing of what follows may show on the machine
+    if boot["image"]:
+        subprocess.run(["mount", "-o", "loop", boot["image"], disk], check=True)
+    root, etc = disk / "root", disk / "etc"
+    lay_out(root, etc, boot["files"])
+    mount_all(root, etc, boot["share"])
+    name = os.fsencode(boot["name"])
+    _libc.sethostname(name, len(name))
+    os.chdir(root)
+    if _libc.pivot_root(b".", b".") or _libc.umount2(b".", DETACH):
+        raise OSError(ctypes.get_errno(), "pivot_root")
+    os.chdir("/root")
+    os.environ.clear()
+    os.environ.update(boot["env"])
+    for service in boot["services"]:
+        subprocess.run(service, check=True, stdin=subprocess.DEVNULL)
+    # tini buries the orphans that services and killed containers leave.
+    os.execv("/usr/bin/tini", ["tini", "--", "sleep", "infinity"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
