@@ -45,7 +45,7 @@ def spec(**changes: Any) -> LaneSpec:
 
 def filled(secrets: dict[str, str] | None = None, **changes: Any) -> Launch:
     wanted = spec(**changes)
-    return launch(wanted, context("/work/space", "/srv/store", "dgx1", wanted), secrets or {})
+    return launch(wanted, context("/srv/space", "/srv/store", "dgx1", wanted), secrets or {})
 
 
 def test_argv_and_environment() -> None:
@@ -54,7 +54,7 @@ def test_argv_and_environment() -> None:
         "/srv/store/images/llamacpp/0123/bin/python",
         "/srv/store/images/llamacpp/0123/files/serve.py",
         "--model=/srv/store/staged/demo/weights/model.gguf",
-        "--chat-template=/work/space/recipes/demo/chat.jinja",
+        "--chat-template=/srv/space/recipes/demo/chat.jinja",
         "--alias=smollm2",
         "--host=127.0.0.1",
         "--port=8000",

@@ -75,7 +75,7 @@ def test_file_names_that_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("name", "--index-url=x"),
+        ("name", "--no-index=x"),
         ("name", "a b"),
         ("version", ">=1"),
         ("version", ""),
