@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from sparkbuild.agent.pages import Pages
 from sparkbuild.agent.protocol import AgentError
-
-if TYPE_CHECKING:
-    from sparkbuild.agent.archive import Archive
 
 
 class Source(Protocol):
@@ -69,33 +66,3 @@ class FileSource:
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
-
-
-class Archives:
-    """Sources by their description; an archive stays open for all of its members."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, Archive] = {}
-
-    def archive(self, path: str) -> Archive:
-        """The archive at a path, opened once."""
-        if path not in self._open:
-            from sparkbuild.agent.archive import Archive  # noqa: PLC0415 - zipfile costs 8 ms, and a folder needs none
-
-            self._open[path] = Archive(path)
-        return self._open[path]
-
-    def source(self, wanted: dict[str, Any]) -> Source:
-        """{"kind": "file", "path"} or {"kind": "zip-member", "path", "member"}. Raises AgentError."""
-        if wanted.get("kind") == "file":
-            return FileSource(wanted["path"])
-        if wanted.get("kind") == "zip-member":
-            return self.archive(wanted["path"]).member(wanted["member"])
-        found = repr(wanted.get("kind"))
-        raise AgentError("a source of an unknown kind", kind="config", found=found, wanted="file, zip-member")
-
-    def close(self) -> None:
-        """Close every archive."""
-        for archive in self._open.values():
-            archive.close()
-        self._open.clear()

@@ -13,13 +13,14 @@ import threading
 from typing import Any
 
 from sparkbuild.agent import digest, folder, ledger, stamps
+from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.assess import COPY, DETACH, KEEP, REPAIR, Assessor, Task
 from sparkbuild.agent.copy import fill, rename_into
 from sparkbuild.agent.files import fsync_folder, inside
 from sparkbuild.agent.ledger import Draft, Ledger, Record
 from sparkbuild.agent.part import stem
 from sparkbuild.agent.protocol import AgentError, Reporter
-from sparkbuild.agent.sources import Archives, FileSource
+from sparkbuild.agent.sources import FileSource
 from sparkbuild.agent.wanted import Wanted, check_archive, of_request
 
 _ENDS = (".part", ".chunks")

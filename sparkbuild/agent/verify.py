@@ -56,10 +56,11 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
 def _to_write(query: dict[str, Any], made: Ledger | None) -> int | None:
     if "archive" not in query and "files" not in query:
         return None
-    from sparkbuild.agent import sources, wanted  # noqa: PLC0415 - zipfile costs 15 ms, and most looks find a ledger
+    from sparkbuild.agent import wanted  # noqa: PLC0415 - most looks find a ledger
+    from sparkbuild.agent.archives import Archives  # noqa: PLC0415
 
     known = {record.name: record for record in made.files} if made else {}
-    archives = sources.Archives()
+    archives = Archives()
     try:
         found = wanted.of_request(query, archives)
     except (AgentError, OSError):

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sparkbuild.agent import members
+from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import Record, safe_name
 from sparkbuild.agent.protocol import AgentError
-from sparkbuild.agent.sources import Archives
 
 
 class Wanted(NamedTuple):
