@@ -28,10 +28,11 @@ class Pages:
         """Fill `view` from `offset`; returns the bytes read, fewer than asked for only at the end of the file."""
         done = 0
         while done < len(view):
+            flags = self._read_flags  # those of this call: another thread may find out about them meanwhile
             try:
-                got = os.preadv(self.fd, [view[done:]], offset + done, self._read_flags)
+                got = os.preadv(self.fd, [view[done:]], offset + done, flags)
             except OSError as error:
-                if not self._read_flags or error.errno not in _REFUSED:
+                if not flags or error.errno not in _REFUSED:
                     raise
                 self._read_flags = 0
                 continue
@@ -46,10 +47,11 @@ class Pages:
         """Write all of `view` at `offset`, and have the kernel begin to store it."""
         done = 0
         while done < len(view):
+            flags = self._write_flags
             try:
-                done += os.pwritev(self.fd, [view[done:]], offset + done, self._write_flags)
+                done += os.pwritev(self.fd, [view[done:]], offset + done, flags)
             except OSError as error:
-                if not self._write_flags or error.errno not in _REFUSED:
+                if not flags or error.errno not in _REFUSED:
                     raise
                 self._write_flags = 0
         if not self._write_flags:

@@ -32,17 +32,24 @@ def spawn(
     stdout: int | IO[bytes] | None = subprocess.DEVNULL,
     stderr: int | IO[bytes] | None = subprocess.STDOUT,
     tethered: bool = True,
+    final: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start a child in its own process group and remember it until `reap`. The group does not outlive this process;
-    a child that ends with its stdin needs no tether for that.
+    a child that ends with its stdin needs no tether for that. Once the run was told to stop, only what cleans up
+    (`final`) is started; anything else raises Interrupted.
     """
-    with _guard:
-        process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
-            list(argv), cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
-        )
-        _live.add(process)
-    if tethered:
-        _tether.hold(process.pid)
+    # A signal in the middle of Popen would leave a child that nobody knows of.
+    with cancel.held():
+        with _guard:
+            process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
+                list(argv), cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+            )
+            _live.add(process)
+        if tethered:
+            _tether.hold(process.pid)
+    if cancel.stopped and not final:
+        end(process)
+        cancel.check()
     return process
 
 

@@ -23,11 +23,17 @@ class Cancel:
         self._active = 0
         self._idle = threading.Condition()
         self._on_stop: list[Callable[[], None]] = []
+        self._held = 0
 
     @property
     def stopped(self) -> bool:
         """True once a signal came."""
         return self._event.is_set()
+
+    @property
+    def is_held(self) -> bool:
+        """True inside `held`."""
+        return self._held > 0
 
     def check(self) -> None:
         """Raise Interrupted when the run was told to stop."""
@@ -49,6 +55,18 @@ class Cancel:
     def on_stop(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the run is told to stop; from the signal handler, so it must not block."""
         self._on_stop.append(callback)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the exception back in the main thread: what must not be torn apart (starting a process and noting it)
+        ends first. The caller looks at `stopped` afterwards.
+        """
+        step = int(threading.current_thread() is threading.main_thread())
+        self._held += step
+        try:
+            yield
+        finally:
+            self._held -= step
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -76,10 +94,10 @@ def handling(target: Cancel = cancel) -> Iterator[None]:
     """Turn SIGINT and SIGTERM into Interrupted in the main thread for the duration of a run."""
 
     def handler(signum: int, _frame: FrameType | None) -> None:
-        if target.stopped:  # a second ctrl-C: the user means it
+        if not target.stopped:
+            target.stop(signum)
+        if not target.is_held:  # a second ctrl-C comes through as well: the user means it
             raise Interrupted(128 + signum)
-        target.stop(signum)
-        raise Interrupted(128 + signum)
 
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():

@@ -39,7 +39,10 @@ class Ahead:
             self._thread.start()
 
     def _run(self) -> None:
-        self._answer = self._ask(self.question)
+        try:
+            self._answer = self._ask(self.question)
+        except SystemExit:  # the run was told to stop meanwhile
+            self._answer = b""
 
     def take(self, question: bytes) -> bytes:
         """The answer to exactly this question, b"" when it was not asked. An answer is given once."""

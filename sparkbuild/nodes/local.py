@@ -55,7 +55,7 @@ class LocalAgent:
         *,
         final: bool,
     ) -> dict[str, Any]:
-        process = start(verb)
+        process = start(verb, final=final)
         stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
         if stdin is None or stdout is None or stderr is None:
             raise RuntimeError("agent without pipes")

@@ -24,11 +24,13 @@ os._exit(code)
 """
 
 
-def start(verb: str) -> subprocess.Popen[bytes]:
-    """Start the agent with a verb; it waits for its request on stdin, and ends when that closes."""
+def start(verb: str, *, final: bool = False) -> subprocess.Popen[bytes]:
+    """Start the agent with a verb; it waits for its request on stdin, and ends when that closes. For `final` see
+    core.child.spawn.
+    """
     argv = [sys.executable, "-I", "-S", "-c", _BOOT, _PACKAGE_PARENT, _site(), verb]
     pipe = subprocess.PIPE
-    return child.spawn(argv, stdin=pipe, stdout=pipe, stderr=pipe, tethered=False)
+    return child.spawn(argv, stdin=pipe, stdout=pipe, stderr=pipe, tethered=False, final=final)
 
 
 def _site() -> str:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -80,3 +81,43 @@ def test_last_lines_of_a_long_log(tmp_path: Path) -> None:
     log.write_text("".join(f"line {n}\n" for n in range(100_000)))
     assert child.last_lines(log, 2) == ["line 99998", "line 99999"]
     assert child.last_lines(tmp_path / "none") == []
+
+
+def test_a_signal_in_the_middle_of_a_start_loses_no_child(tmp_path: Path) -> None:
+    """The exception of a signal must not come between the start of a process and its being known."""
+    code = f"""
+import os, signal, subprocess, sys, time
+from sparkbuild.core import child, interrupt
+real = subprocess.Popen
+class Slow(real):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        print(self.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.2)  # where the interpreter would raise
+subprocess.Popen = Slow
+with interrupt.handling():
+    child.run(["sleep", "60"], log=__import__("pathlib").Path({str(tmp_path / "log")!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 143, done
+    assert not alive(int(done.stdout.split()[0]))
+
+
+def test_once_stopped_only_cleaning_up_is_started() -> None:
+    code = """
+import signal, subprocess, sys
+from sparkbuild.core import child
+from sparkbuild.core.interrupt import Interrupted, cancel
+cancel.stop(signal.SIGINT)
+try:
+    child.spawn(["sleep", "60"])
+except Interrupted as stop:
+    print(stop.code)
+process = child.spawn(["true"], final=True)
+process.wait()
+child.end(process)
+print("cleaned")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout == "130\ncleaned\n", done

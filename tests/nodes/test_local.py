@@ -32,8 +32,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """The agents that are started, kept for the test to do something to them."""
     kept: list[subprocess.Popen[bytes]] = []
 
-    def start(verb: str) -> subprocess.Popen[bytes]:
-        kept.append(process.start(verb))
+    def start(verb: str, *, final: bool = False) -> subprocess.Popen[bytes]:
+        kept.append(process.start(verb, final=final))
         return kept[-1]
 
     monkeypatch.setattr("sparkbuild.nodes.local.start", start)
@@ -103,8 +103,8 @@ def test_a_killed_agent(watched: LocalAgent, started: list[subprocess.Popen[byte
 def test_an_agent_that_ends_before_it_read_its_request(
     agent: LocalAgent, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(verb: str) -> subprocess.Popen[bytes]:
-        begun = process.start(verb)
+    def start(verb: str, *, final: bool = False) -> subprocess.Popen[bytes]:
+        begun = process.start(verb, final=final)
         begun.send_signal(signal.SIGKILL)
         begun.wait()
         return begun
