@@ -21,6 +21,13 @@ def fsync_folder(path: str) -> None:
         os.close(fd)
 
 
+def keep_owner(path: str) -> None:
+    """Root working in another user's store leaves files that this user can still read and replace."""
+    if os.geteuid() == 0:
+        folder = os.stat(os.path.dirname(path) or ".")
+        os.chown(path, folder.st_uid, folder.st_gid)
+
+
 def write_json(path: str, value: Any, mode: int = 0o644) -> None:
     """Write JSON beside its final name, fsync, rename, fsync the folder."""
     temporary = f"{path}.{os.getpid()}.tmp"
@@ -30,6 +37,7 @@ def write_json(path: str, value: Any, mode: int = 0o644) -> None:
             json.dump(value, file, ensure_ascii=False, separators=(",", ":"))
             file.flush()
             os.fsync(file.fileno())
+        keep_owner(temporary)
         os.rename(temporary, path)
     except BaseException:
         if os.path.exists(temporary):

@@ -74,6 +74,16 @@ class Events:
         return Progress(f"{PROGRAM} {self._cells.get(event.get('request_id'), '')}", self.done, self.total, "requests")
 
 
+def last_error(lines: list[str]) -> str:
+    """The last line of its output that tells of an error, "" when none does."""
+    told = [
+        line.strip()
+        for line in lines
+        if not line.startswith("{") and ("error" in line.lower() or "disconnected" in line)
+    ]
+    return told[-1][:300] if told else ""
+
+
 def idle_connection_was_closed(error: str) -> bool:
     """True for the race of HTTP keep-alive: the engine closed an idle connection in the moment it was used again, which
     a busy machine brings about now and then. It says nothing of the engine, so the run may be made again as a whole.

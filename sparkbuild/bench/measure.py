@@ -25,7 +25,7 @@ from sparkbuild.core.plan import closure
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.workspace.schema import Throughput, ToolEval
 
-ATTEMPTS = 2  # of a throughput run
+ATTEMPTS = 3  # of a throughput run
 
 
 def measure(goal: Goal, target: BenchTarget, run: Run, label: str) -> Path:
@@ -49,7 +49,7 @@ def measure(goal: Goal, target: BenchTarget, run: Run, label: str) -> Path:
             f"the bench of {goal.spec.recipe} is incomplete",
             where=str(final.relative_to(run.root)),
             found="\n".join(bench.because),
-            next=f"see the logs in that folder, then: doit bench:{goal.spec.recipe}",
+            next=f"see the logs in that folder, then: doit bench:{goal.spec.recipe} --label={label}",
         )
     run.note(f"complete: {final}")
     return final
@@ -135,6 +135,8 @@ class Measurement:
             code = self._harness(argv, results, events)
             program = self.programs.get(benchy.PROGRAM, Program())
             self.programs[benchy.PROGRAM] = msgspec.structs.replace(program, attempts=attempt)
+            if code and not events.error:  # it need not have been told as the end of a request
+                events.error = benchy.last_error(child.last_lines(results / "log.txt", 40))
             if code == 0 or attempt == ATTEMPTS or not benchy.idle_connection_was_closed(events.error):
                 break
             self.run.note(f"{benchy.PROGRAM}: {events.error}: measured again from its start")

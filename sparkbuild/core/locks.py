@@ -31,6 +31,9 @@ class TaskLock:
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         waited = False
         try:
+            if os.geteuid() == 0:  # another user's workspace: the lock is to stay his
+                owner = os.stat(self.path.parent)
+                os.fchown(fd, owner.st_uid, owner.st_gid)
             while True:
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,7 @@ reasons and estimates, nothing else; what exists is always asked of the nodes.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -52,6 +53,10 @@ class StateStore:
 
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.path.parent, os.W_OK) or (self.path.exists() and not os.access(self.path, os.W_OK)):
+                raise PermissionError(
+                    errno.EACCES, "this user may not write the state of the workspace", str(self.path)
+                )
             try:
                 self._connection = self._connect_patiently()
             except sqlite3.DatabaseError as error:
@@ -93,10 +98,16 @@ class StateStore:
             raise
         return connection
 
+    def _is_mine(self) -> bool:
+        """There, and this user may write beside it, as sqlite must even to read. State is only a hint: who may not
+        write it looks without it.
+        """
+        return os.access(self.path, os.R_OK | os.W_OK) and os.access(self.path.parent, os.W_OK)
+
     def rows(self) -> dict[str, str]:
         """Every doit row, JSON text by task name; one read, since thousands of small ones cost more."""
         with self._lock:
-            if not self.path.exists():
+            if not self._is_mine():
                 return {}
             return dict(self._open().execute("select task, row from doit").fetchall())
 
@@ -123,7 +134,7 @@ class StateStore:
     def all_made(self) -> dict[str, Made]:
         """The last making of every goal, by its name without the key."""
         with self._lock:
-            if not self.path.exists():
+            if not self._is_mine():
                 return {}
             query = "select uri, key, parts, at, seconds, bytes, run from made"
             return {row[0]: _made(row[1:]) for row in self._open().execute(query)}

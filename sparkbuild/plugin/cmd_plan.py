@@ -41,6 +41,8 @@ class PlanCommand(FactCommand):
     )
     cmd_options = (_JSON, _VERBOSE)
 
+    hopeless = False  # something that would be made cannot be
+
     def _execute(self, as_json: bool, verbose: bool, pos_args: Any = None) -> int:  # noqa: FBT001
         session = self.session
         made = session.plan(self.chosen(pos_args or []))
@@ -64,6 +66,7 @@ class PlanCommand(FactCommand):
             reasons = [reason.text for reason in step.reasons] or [step.verdict.told or "up to date"]
             error = self.session.preflight(step.goal) if step.state != "ok" else None
             if error is not None:
+                self.hopeless = True
                 reasons += ["cannot be made so:", *(f"  {line}" for line in str(error).splitlines())]
             reasons = [spoken(text) for text in reasons]
             self.outstream.write(f"{head}{amount:>9}  {reasons[0]}\n")
@@ -100,5 +103,5 @@ class PlanCommand(FactCommand):
         if all(last):
             text += f"; last time this took {units.duration(sum(made.seconds for made in last if made))}"
         self.outstream.write(f"{text}\n")
-        if named:
+        if named and not self.hopeless:
             self.outstream.write(spoken(f"make it so:  doit {' '.join(named)}\n"))

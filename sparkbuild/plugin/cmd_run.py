@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 from doit.action import PythonAction
@@ -15,7 +16,7 @@ from doit.task import Stream
 
 from sparkbuild.core.plan import Plan
 from sparkbuild.plugin.command import FactCommand
-from sparkbuild.plugin.dependencies import goal_of
+from sparkbuild.plugin.dependencies import check_label, goal_of
 from sparkbuild.plugin.runner import runner
 
 # Groups that nobody means as a whole: what happens then cannot be undone.
@@ -96,18 +97,33 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
                 raise InvalidCommand(f"no task matches {name!r}\n  next:   doit list")
 
     def _task_names(self) -> list[str]:
-        """What of the command line names tasks: after a task with arguments of its own, the rest are these."""
-        takes_the_rest = {task.name for task in self.task_list if task.pos_arg is not None}
+        """What of the command line names tasks: not a task's options, nor what follows one that takes arguments."""
+        tasks = {task.name: task for task in self.task_list}
         names: list[str] = []
-        for name in self.sel_tasks:
-            names.append(name)
-            if name in takes_the_rest:
+        words = iter(self.sel_tasks)
+        for word in words:
+            if word.startswith("-") and names:
+                value = _value(tasks.get(names[-1]), word, words)
+                if word.partition("=")[0] == "--label":
+                    check_label(value)
+                continue
+            names.append(word)
+            if word in tasks and tasks[word].pos_arg is not None:
                 break
         return names
 
     def _examples(self) -> list[str]:
         lines = [f"  doit {task.name:<24} {task.doc}" for task in self.task_list if _is_lane(task)]
         return [*lines[:8], "  doit list                     what else can be made"]
+
+
+def _value(task: Any, option: str, words: Iterator[str]) -> str:
+    """The value of a task's option, taken from the words after it where it is not in the same word."""
+    name, sep, value = option.removeprefix("--").partition("=")
+    takes_one = any(
+        param.get("long") == name and param.get("type") is not bool for param in (task.params if task else ())
+    )
+    return value if sep or not takes_one else next(words, "")
 
 
 def _is_lane(task: Any) -> bool:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from sparkbuild.core.goal import Goal
+from sparkbuild.core.reasons import Reason
 from sparkbuild.plugin import units
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.hints import spoken
@@ -60,7 +61,7 @@ class Status(FactCommand):
             "pid": record.get("pid") if alive else None,
             "lock": record.get("lock") if alive else None,
             "key": (record.get("key") or "")[:12] if alive else None,
-            "current": goal is not None and not any(reason.part in goal.key.parts for reason in reasons),
+            "current": goal is not None and not any(_differs(reason, goal) for reason in reasons),
             "ready_seconds": ready.get("seconds"),
             "ttft_seconds": ready.get("ttft"),
             "gates": {gate["id"]: bool(gate["ok"]) for gate in record.get("gates") or ()} if alive else {},
@@ -84,6 +85,11 @@ class Status(FactCommand):
                     "" if row["current"] else spoken(f"; the recipe has changed: doit why serve:{row['recipe']}")
                 )
                 self.outstream.write("; protected\n" if row["protected"] else "\n")
+
+
+def _differs(reason: Reason, goal: Goal) -> bool:
+    """True for a reason that is a changed part of the key, and no remark about one."""
+    return reason.part in goal.key.parts and (reason.old, reason.new) != (None, None)
 
 
 def _state(fact: dict[str, Any]) -> str:

@@ -35,7 +35,7 @@ class Why(FactCommand):
 
     def _print(self, step: Step) -> None:
         goal = step.goal
-        self.outstream.write(f"{step.state:<7}{goal.task}   {goal.target}\n")
+        self.outstream.write(f"{step.state:<8}{goal.task}   {goal.target}\n")
         texts = [reason.text for reason in step.reasons]
         last = self.session.last(goal)
         if not texts and step.state == OK:

@@ -63,6 +63,8 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 # `doit plan | head`: the reader has seen enough; Python would complain again at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return 141
+            except OSError as error:
+                raise InvalidCommand(_refused(error)) from error
             finally:
                 if self.session_or_none is not None:
                     self.session_or_none.close()
@@ -169,6 +171,15 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         for error in problems.values():
             sys.stderr.write(spoken(f"ERROR: {error}\n"))
         return len(problems)
+
+
+def _refused(error: OSError) -> str:
+    """The system refused: a read-only or foreign workspace, a full disk."""
+    where = str(error.filename or "")
+    lines = ["the system refused what this command needs", f"  found:  {error.strerror or error}"]
+    if where:
+        lines += [f"  where:  {where}", f"  next:   ls -ld '{where}'; df '{os.path.dirname(where) or '.'}'"]
+    return "\n".join(lines)
 
 
 def _unknown_recipe(name: str, names: list[str]) -> str:

@@ -87,16 +87,21 @@ def goal_of(task: Any) -> Goal | None:
     return meta.get("goal") if isinstance(meta, dict) else None
 
 
-def variant(goal: Goal, options: Mapping[str, Any]) -> Goal:
-    """The goal that a task's options ask for: `--label` names another report."""
-    label = options.get("label")
-    if goal.uri.scheme != "report" or not label:
-        return goal
+def check_label(label: str) -> None:
+    """Raise ConfigError for what cannot be the label of a report: it becomes the name of a folder."""
     if not _LABEL.fullmatch(label) or label.endswith("_incomplete"):
         raise ConfigError(
             "this cannot be the label of a report",
             found=repr(label),
             wanted="at most 64 letters, digits, `_`, `.` and `-`, a letter or digit first, not ending in _incomplete",
         )
+
+
+def variant(goal: Goal, options: Mapping[str, Any]) -> Goal:
+    """The goal that a task's options ask for: `--label` names another report."""
+    label = options.get("label")
+    if goal.uri.scheme != "report" or not label:
+        return goal
+    check_label(label)
     uri = msgspec.structs.replace(goal.uri, path=f"{goal.spec.recipe}/{label}")
     return msgspec.structs.replace(goal, uri=uri, spec=msgspec.structs.replace(goal.spec, label=label))

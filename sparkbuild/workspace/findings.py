@@ -47,7 +47,7 @@ class Findings:
                 keys,
                 f"the {one} `{name}` it uses has a problem of its own",
                 found=f"{broken.where}: {broken.what}" if broken.where else broken.what,
-                next_=f"mend {kind}/{name} first",
+                next_=f"mend {kind}/{name} first" + (f": {broken.next}" if broken.next else ""),
             )
         else:
             hint = did_you_mean(name, known) or f"a {one} of the workspace; there is none yet"

@@ -16,6 +16,7 @@ from sparkbuild.workspace.recipefile import load_recipe
 from sparkbuild.workspace.schema import Cluster, Config, Node
 from sparkbuild.workspace.workspace import Workspace
 
+_OURS = frozenset({"images", "recipes", "locks"})  # what the user writes; a store is cleaned by us
 LOCAL = "local"  # the embedded node and cluster: this machine
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -60,6 +61,15 @@ def load_config(root: str) -> Config:
     config = toml.read(path, Config, root) if os.path.lexists(path) else Config()
     nodes = {LOCAL: Node(), **config.nodes}
     findings = Findings(root, "config.toml")
+    for name, settings in config.nodes.items():
+        place = os.path.normpath(settings.store) if settings.store else ""
+        if place in {"", ".", "/"} or place.split("/")[0] in {"..", "~", *_OURS}:
+            findings.add(
+                ("nodes", name, "store"),
+                f"the store of node `{name}` would lie among other things",
+                found=repr(settings.store),
+                wanted="a folder of its own: an absolute path, or one inside the workspace that holds no sources",
+            )
     for name, cluster in config.clusters.items():
         for rank, node in enumerate(cluster.nodes):
             at = ("clusters", name, "nodes", rank)

@@ -1,5 +1,9 @@
 """The commands at their edges: names, groups, broken parts, and doit's own commands that are withheld."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -131,7 +135,7 @@ def test_recipes_are_suggested_to_commands_about_recipes(doit: Tool) -> None:
 
 def test_why_names_the_cause_and_the_command(doit: Tool) -> None:
     done = doit.ok("why", "serve:r")
-    assert done.out.startswith("run    serve:r   lane://one/r@")
+    assert done.out.startswith("run     serve:r   lane://one/r@")
     assert "not served yet" in done.out
     assert "make it so: doit serve:r" in done.out
     assert "image:tiny" in done.out
@@ -142,3 +146,49 @@ def test_why_names_the_cause_and_the_command(doit: Tool) -> None:
 def test_completion_scripts(doit: Tool, shell: str) -> None:
     assert "serve" in doit.ok("completion", shell).out or "list -q" in doit.ok("completion", shell).out
     assert "name a shell" in doit.fails("completion", "fish").err
+
+
+def test_the_options_of_a_task_and_their_values_are_no_tasks(doit: Tool) -> None:
+    params = [
+        {"name": "label", "long": "label", "default": ""},
+        {"name": "again", "long": "again", "type": bool, "default": False},
+    ]
+    shown = str(params).replace("<class 'bool'>", "bool")
+    task = f'def task_opt():\n    return {{"actions": [Proc(["true"])], "params": {shown}}}\n'
+    (doit.root / "dodo.py").write_text(DODO + task)
+    for words in ("--label night1", "--label=night1", "--again --label night1", "--label a --again"):
+        assert "done  opt" in doit.ok("opt", *words.split()).out
+    done = doit.fails("opt", "--label", "../x")
+    assert "this cannot be the label of a report" in done.err
+    assert "done" not in done.out
+
+
+@pytest.fixture
+def read_only(doit: Tool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
+    """The workspace on a file system that cannot be written, which stops root as well."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a file system needs root")
+    place = tmp_path_factory.mktemp("ro")
+    subprocess.run(["mount", "--bind", doit.root, place], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", place], check=True)
+        yield Tool(place)
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def test_a_workspace_that_cannot_be_written_can_be_looked_at(doit: Tool, read_only: Tool) -> None:
+    doit.ok("echo", "x")  # there is state to read
+    for command in (["list"], ["plan"], ["status"], ["why", "serve:r"], ["list", "--status"]):
+        read_only.ok(*command)
+    done = read_only.fails("artifact:pins:data")
+    assert "Read-only file system" in done.text or "may not be written" in done.text
+
+
+def test_an_output_that_cannot_be_written_is_one_message(doit: Tool) -> None:
+    line = f"{sys.executable} -m doit list > /dev/full"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=doit.root, env=doit.env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "No space left on device" in done.stderr

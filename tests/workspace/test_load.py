@@ -227,3 +227,11 @@ def test_what_is_not_a_recipe_is_left_alone_and_what_cannot_be_read_is_told(root
 def test_two_recipes_may_share_a_port(root: Path) -> None:
     ports = [recipe.spec.serve.port for recipe in load(root).recipes.values()]
     assert ports == [8000, 8000]
+
+
+@pytest.mark.parametrize("store", ["", ".", "/", "images", "recipes/x", "~/store", "../elsewhere"])
+def test_a_store_must_be_a_folder_of_its_own(tmp_path: Path, store: str) -> None:
+    (tmp_path / "config.toml").write_text(f'[nodes.local]\nconnection = "local"\nstore = "{store}"\n')
+    with pytest.raises(ConfigError, match="would lie among other things") as raised:
+        load(tmp_path)
+    assert raised.value.where == "config.toml:3"
