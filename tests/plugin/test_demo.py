@@ -129,7 +129,7 @@ def test_status(first: Served):
 def test_why(first: Served):
     done = first.demo.ok("why", "serve:demo")
     head, *rest = done.out.splitlines()
-    assert head.startswith("ok     serve:demo   lane://local/demo@")
+    assert head.startswith("ok      serve:demo   lane://local/demo@")
     assert "last made" in rest[1]
 
 
