@@ -23,6 +23,8 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "## image.toml": schema.ImageFile,
     "### Top level": schema.RecipeFile,
     "### `[serve]`": schema.Serve,
+    "### `[serve.docker]`": schema.Docker,
+    "### `[[serve.mounts]]`": schema.Mount,
     "### `[[staging]]`": schema.Staging,
     "### `[[gates]]`, kind `smoke`": schema.SmokeGate,
     "### `[[gates]]`, kind `tool`": schema.ToolGate,
@@ -81,6 +83,8 @@ def written(value: Any) -> str:
     """A default as TOML has it."""
     if value is None or (isinstance(value, tuple) and not value):
         return "`[]`|none"
+    if isinstance(value, msgspec.Struct):
+        return "all its defaults"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple):

@@ -19,17 +19,35 @@ Text = Annotated[str, Meta(pattern=r"\S")]
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A machine. `store` is where sparkbuild keeps images, artifacts, staged data and lanes on it; a relative path is
-    inside the workspace.
+    inside the workspace, and only for this machine.
+
+    For `ssh`: `address` is a host name or address, or a Host of ~/.ssh/config (default: the node's own name); `user`,
+    `port`, `key` and `jump` (ProxyJump) win over what that file says. `host_key` pins the node's public key
+    ("ssh-ed25519 AAAA...") or its fingerprint ("SHA256:..."). `python` runs the agent; `docker` is the engine's socket.
+    `offline`: the node has no internet, what it needs is fetched by this machine and sent over the connection.
     """
 
-    connection: Literal["local"] = "local"
+    connection: Literal["local", "ssh"] = "local"
     store: str = ".sparkbuild/node"
+    address: str = ""
+    user: str = ""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    key: str = ""
+    jump: str = ""
+    host_key: str = ""
+    python: str = "python3"
+    docker: str = "/var/run/docker.sock"
+    offline: bool = False
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An ordered list of nodes; the position is the rank."""
+    """An ordered list of nodes; the position is the rank.
+
+    `fabric` is the network ("10.0.1.0/24") the ranks talk over; empty: the one network that all nodes share.
+    """
 
     nodes: Annotated[tuple[Name, ...], Meta(min_length=1)]
+    fabric: str = ""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,20 +91,64 @@ class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_free: Annotated[int, Meta(ge=0)] = 0
 
 
+class Mount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[[serve.mounts]]: a folder or file of the node inside the container. `source` and `target` are templates of
+    absolute paths; the source must exist.
+    """
+
+    source: Text
+    target: Text
+    read_only: bool = True
+
+
+class Docker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[serve.docker]: the container of one rank. It has the host's network and is never restarted by docker.
+
+    `devices` are "/dev/x" or "/dev/x:/dev/y"; `gpus` hands over all NVIDIA GPUs. `shm_size` and `memory` in bytes,
+    0: docker's default, no limit; the memory limit counts swap too. `ulimits` by name, -1: unlimited. `entrypoint`
+    replaces the image's; [] takes it away. `keep`: how many dead containers are kept for their logs.
+    """
+
+    devices: tuple[str, ...] = ()
+    gpus: bool = False
+    capabilities: tuple[str, ...] = ()
+    ulimits: dict[str, int] = {}
+    shm_size: Annotated[int, Meta(ge=0)] = 0
+    memory: Annotated[int, Meta(ge=0)] = 0
+    cpus: Annotated[float, Meta(ge=0)] = 0.0
+    init: bool = True
+    entrypoint: tuple[str, ...] | None = None
+    keep: Annotated[int, Meta(ge=0)] = 2
+
+
 class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[serve]: how the engine is started. `command` and `env` values are strict jinja2 templates.
+    """[serve]: how the engine is started on each rank. `command`, `model`, `args`, `head_args`, `worker_args` and the
+    values of `env` are strict jinja2 templates; the argv is command + model (none when empty) + args + those of the
+    rank.
 
     `secrets` names variables that are handed on from the operator's environment, or from the git-ignored file
-    `secrets.env` in the workspace; their values appear nowhere else. `ready_timeout` and `stop_grace` in seconds.
+    `secrets.env` in the workspace; their values appear nowhere else. A process gets them as variables, a container as
+    files in /run/secrets. `network`: "auto" adds the variables of NCCL, GLOO and UCX that the facts of the nodes
+    give. `min_memory`: bytes that must be available on each node before a launch. `ready_timeout` and `stop_grace` in
+    seconds; `wait = false`: a launch is not waited for.
     """
 
     command: Annotated[tuple[str, ...], Meta(min_length=1)]
     port: Port
-    runtime: Literal["process"] = "process"
+    runtime: Literal["process", "docker"] = "process"
+    model: str = ""
+    args: tuple[str, ...] = ()
+    head_args: tuple[str, ...] = ()
+    worker_args: tuple[str, ...] = ()
     env: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
+    network: Literal["auto", "none"] = "auto"
+    min_memory: Annotated[int, Meta(ge=0)] = 0
+    wait: bool = True
     ready_timeout: Seconds = 600.0
     stop_grace: Seconds = 15.0
+    mounts: tuple[Mount, ...] = ()
+    docker: Docker = Docker()
 
 
 class SmokeGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="smoke", tag_field="kind"):
