@@ -1,0 +1,125 @@
+"""One HTTP GET over a unix socket: its status, and its body as it comes. http.client costs more than most looks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+
+_BLOCK = 65536
+_LONGEST_LINE = 65536  # of a head or a chunk's size
+
+
+class Answer:
+    """An answer whose head is read. Errors, while its body is read too: OSError (TimeoutError among them), and
+    ValueError for what is not HTTP or ends early. Close it, or use it in a `with`.
+
+    `timeout` is for the head, and for the whole body unless `patient` is called: then the body may take for ever.
+    """
+
+    def __init__(self, path: str, target: str, timeout: float) -> None:
+        import socket  # noqa: PLC0415 - 3 ms, and most looks need none
+
+        self._end: float | None = time.monotonic() + timeout
+        self._data = bytearray()
+        self._socket: socket.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(timeout)
+            self._socket.connect(path)
+            self._socket.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            self.status, self.headers = self._head()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Answer:  # noqa: PYI034 - Self is not in 3.10
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up, in the middle of the body or after it."""
+        self._socket.close()
+
+    def patient(self) -> None:
+        """From here on, wait as long as it takes: the body goes on while something lives."""
+        self._end = None
+        self._socket.settimeout(None)
+
+    def body(self, limit: int) -> bytes:
+        """The whole body; ValueError when it is longer than `limit` bytes."""
+        found = bytearray()
+        for block in self.blocks():
+            found += block
+            if len(found) > limit:
+                raise ValueError(f"an answer of more than {limit} bytes")
+        return bytes(found)
+
+    def blocks(self) -> Iterator[bytes]:
+        """The body piece by piece, without the marks of chunks (RFC 9112, section 7.1)."""
+        if "chunked" in self.headers.get("transfer-encoding", "").lower():
+            while size := _number(self._line().partition(b";")[0], 16):
+                yield from self._exactly(size)
+                self._line()  # the end of the chunk
+            return
+        length = self.headers.get("content-length")
+        if length is not None:
+            yield from self._exactly(_number(length.encode(), 10))
+            return
+        while self._data or self._more():
+            yield self._take(len(self._data))
+
+    def _head(self) -> tuple[int, dict[str, str]]:
+        version, _, rest = self._line().partition(b" ")
+        if not version.startswith(b"HTTP/1."):
+            raise ValueError(f"no HTTP: {version[:40]!r}")
+        headers: dict[str, str] = {}
+        while line := self._line():
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.strip().lower()] = value.strip()
+            if len(headers) > 200:
+                raise ValueError("a head without an end")
+        return _number(rest[:3], 10), headers
+
+    def _line(self) -> bytes:
+        while (end := self._data.find(b"\n")) < 0:
+            if len(self._data) > _LONGEST_LINE:
+                raise ValueError("a line without an end")
+            if not self._more():
+                raise ValueError("the answer ends early")
+        return self._take(end + 1).rstrip(b"\r\n")
+
+    def _exactly(self, size: int) -> Iterator[bytes]:
+        while size:
+            if not self._data and not self._more():
+                raise ValueError("the answer ends early")
+            block = self._take(min(size, len(self._data)))
+            size -= len(block)
+            yield block
+
+    def _take(self, count: int) -> bytes:
+        block = bytes(self._data[:count])
+        del self._data[:count]
+        return block
+
+    def _more(self) -> bool:
+        if self._end is not None:
+            left = self._end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            self._socket.settimeout(left)
+        block = self._socket.recv(_BLOCK)
+        self._data += block
+        return bool(block)
+
+
+def _number(text: bytes, base: int) -> int:
+    text = text.strip()
+    # int() would also take "-1", "1_0" and "0x10"
+    if not text or len(text) > 16 or not all(char in b"0123456789abcdefABCDEF" for char in text):
+        raise ValueError(f"no number: {text[:40]!r}")
+    return int(text, base)
