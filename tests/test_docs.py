@@ -20,7 +20,8 @@ DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").gl
 TABLES: dict[str, type[msgspec.Struct]] = {
     "### `[nodes.<name>]`": schema.Node,
     "### `[clusters.<name>]`": schema.Cluster,
-    "## image.toml": schema.ImageFile,
+    "### Kind `venv`": schema.VenvImage,
+    "### Kind `docker`": schema.DockerImage,
     "### Top level": schema.RecipeFile,
     "### `[serve]`": schema.Serve,
     "### `[serve.docker]`": schema.Docker,
@@ -35,7 +36,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
 TAG = "kind"  # of a gate: no field of its struct, but a key of its table
 
 # Which shape an example has, by the key it begins with.
-SHAPES: dict[str, type[msgspec.Struct]] = {
+SHAPES: dict[str, Any] = {
     "nodes": schema.Config,
     "kind": schema.ImageFile,
     "description": schema.RecipeFile,

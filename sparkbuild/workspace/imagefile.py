@@ -8,7 +8,7 @@ from sparkbuild.workspace import toml
 from sparkbuild.workspace.findings import Findings
 from sparkbuild.workspace.inputs import read_input
 from sparkbuild.workspace.mistakes import Mistake, as_error
-from sparkbuild.workspace.schema import ImageFile
+from sparkbuild.workspace.schema import DockerImage, ImageFile
 from sparkbuild.workspace.sourcelock import SourceLock, input_key, verify
 from sparkbuild.workspace.workspace import Image
 
@@ -20,27 +20,17 @@ def load_image(root: str, name: str, locks: dict[str, SourceLock], problems: dic
     """
     folder = f"images/{name}"
     path = f"{folder}/image.toml"
-    spec = toml.read(f"{root}/{path}", ImageFile, root)
+    spec: ImageFile = toml.read(f"{root}/{path}", ImageFile, root)
     findings = Findings(root, path)
     lock = locks.get(spec.lock)
     if lock is None:
         findings.reference(("lock",), spec.lock, "locks", locks, problems)
     inputs: list[Input] = []
-    try:
-        requirements = read_input(root, folder, spec.requirements)
-    except ConfigError as error:
-        findings.add_error(("requirements",), error)
-    else:
-        inputs.append(requirements)
-        if lock is not None and requirements.path not in lock.inputs():
-            findings.add(
-                ("requirements",),
-                f"{lock.path} does not pin {requirements.path}",
-                wanted=f"{input_key(requirements.path)}={requirements.sha256}",
-                next_=f"add that line to {lock.path}",
-            )
-    inputs.extend(findings.inputs(folder, spec.files))
-    _check_names(spec.files, findings)
+    if spec.requirements or not isinstance(spec, DockerImage):
+        inputs.extend(_requirements(root, folder, spec.requirements, lock, findings))
+    inputs.extend(_files(root, folder, spec.files, findings))
+    if isinstance(spec, DockerImage):
+        _check_docker(spec, lock, findings)
     failure = findings.error()
     if failure is None and lock is not None:
         failure = _disagreement(lock, root)
@@ -49,15 +39,68 @@ def load_image(root: str, name: str, locks: dict[str, SourceLock], problems: dic
     return Image(name, folder, spec, lock, tuple(inputs))
 
 
-def _check_names(files: tuple[str, ...], findings: Findings) -> None:
-    """In the image the files lie side by side under their base names."""
+def place_of(folder: str, file: str) -> tuple[str, str]:
+    """The folder and the name in it that an entry of `files` means: `../<image>/<file>` is of another image."""
+    if file.startswith("../"):
+        other, _, rest = file[3:].partition("/")
+        if other not in {"", ".", ".."} and rest:
+            return f"{folder.rpartition('/')[0]}/{other}", rest
+    return folder, file
+
+
+def _requirements(root: str, folder: str, name: str, lock: SourceLock | None, findings: Findings) -> tuple[Input, ...]:
+    try:
+        found = read_input(root, folder, name)
+    except ConfigError as error:
+        findings.add_error(("requirements",), error)
+        return ()
+    if lock is not None and found.path not in lock.inputs():
+        findings.add(
+            ("requirements",),
+            f"{lock.path} does not pin {found.path}",
+            wanted=f"{input_key(found.path)}={found.sha256}",
+            next_=f"add that line to {lock.path}",
+        )
+    return (found,)
+
+
+def _files(root: str, folder: str, files: tuple[str, ...], findings: Findings) -> list[Input]:
+    """The `files`, each with its sha256. In the image they lie side by side under their base names."""
+    found: list[Input] = []
     first: dict[str, str] = {}
     for index, file in enumerate(files):
+        try:
+            found.append(read_input(root, *place_of(folder, file)))
+        except ConfigError as error:
+            findings.add_error(("files", index), error)
         base = file.rpartition("/")[2]
         if base in first:
             what = f"two files would both become files/{base} in the image"
             findings.add(("files", index), what, found=f"{first[base]} and {file}", next_="rename one of them")
         first.setdefault(base, file)
+    return found
+
+
+def _check_docker(spec: DockerImage, lock: SourceLock | None, findings: Findings) -> None:
+    seen: set[str] = set()
+    for index, component in enumerate(spec.debs):
+        if component in seen:
+            findings.add(("debs", index), f"`{component}` is twice among the debs", wanted="each once")
+        seen.add(component)
+        if lock is None:
+            continue
+        try:
+            artifact = lock.artifact(component)
+        except LockError as error:
+            findings.add_error(("debs", index), error)
+            continue
+        if not artifact.filename.endswith(".deb"):
+            findings.add(("debs", index), f"`{component}` is no Debian package", found=artifact.filename, wanted=".deb")
+    if not (spec.debs or spec.requirements or spec.files):
+        findings.add(("kind",), "there is nothing in the image", wanted="`debs`, `requirements` or `files`")
+    for name, value in spec.env.items():
+        if "\0" in value:
+            findings.add(("env", name), f"the value of `{name}` holds a null byte")
 
 
 def _disagreement(lock: SourceLock, root: str) -> ConfigError | None:

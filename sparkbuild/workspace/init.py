@@ -18,6 +18,7 @@ FILES = {
     "config.toml": "config.toml",
     "images/example/image.toml.example": "image.toml",
     "images/example/requirements.lock": "requirements.txt",
+    "images/example-docker/image.toml.example": "docker-image.toml",
     "recipes/example/recipe.toml.example": "recipe.toml",
     "locks/example.source.lock.example": "source.lock",
     ".gitignore": "gitignore.txt",

@@ -11,10 +11,12 @@ import msgspec
 from msgspec import Meta
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z", max_length=64)]
+Component = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\Z", max_length=64)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 Text = Annotated[str, Meta(pattern=r"\S")]
+EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,20 +60,43 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pools: dict[Name, Positive] = {}
 
 
-class ImageFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """image.toml. Kind `venv`: a Python environment from locked wheels.
+class VenvImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="venv", tag_field="kind"):
+    """image.toml of kind `venv`: a Python environment from locked wheels.
 
-    `lock` names `locks/<lock>.source.lock`, which pins `requirements` by sha256. `files` are copied into the image.
-    `imports` must import inside it before it counts as built. `python` is the least version it works with.
+    `lock` names `locks/<lock>.source.lock`, which pins `requirements` by sha256. `files` are copied into the image;
+    `../<image>/<file>` is one of another image's folder. `imports` must import inside it before it counts as built.
+    `python` is the least version it works with.
     """
 
-    kind: Literal["venv"]
     lock: Name
     requirements: str = "requirements.lock"
     description: str = ""
     files: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     python: Annotated[str, Meta(pattern=r"^3\.\d+\Z")] = "3.10"
+
+
+class DockerImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="docker", tag_field="kind"):
+    """image.toml of kind `docker`: an image put together from locked files alone, without running anything.
+
+    `debs` are artifacts of the lock, Debian packages that are unpacked into the first layer. `requirements` are wheels
+    for `python` on `platform`, pinned by the lock; none when it is empty. `files` lie in {{ image.files }}. `env`,
+    `entrypoint` and `command` are what a container of it has when nobody says otherwise.
+    """
+
+    lock: Name
+    description: str = ""
+    debs: tuple[Component, ...] = ()
+    requirements: str = ""
+    python: Annotated[str, Meta(pattern=r"^3\.\d+\Z")] = "3.11"
+    files: tuple[str, ...] = ()
+    env: dict[EnvName, str] = {}
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    platform: Literal["linux/amd64", "linux/arm64"] = "linux/amd64"
+
+
+ImageFile = VenvImage | DockerImage
 
 
 class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

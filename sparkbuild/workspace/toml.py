@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, overload
 
 import msgspec
 import tomli
@@ -17,8 +18,17 @@ LIMIT = 1024 * 1024  # bytes; a recipe is a few KiB, and this is read on every `
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def read(path: Path | str, shape: type[T], root: Path | str) -> T:
-    """Read a TOML file into a struct. `root` is the workspace, which paths in errors are relative to.
+@overload
+def read(path: Path | str, shape: type[T], root: Path | str) -> T: ...
+
+
+@overload
+def read(path: Path | str, shape: UnionType, root: Path | str) -> Any: ...
+
+
+def read(path: Path | str, shape: type[T] | UnionType, root: Path | str) -> Any:
+    """Read a TOML file into a struct, or into one of a union of them. `root` is the workspace, which paths in errors
+    are relative to.
 
     Raises ConfigError: unreadable, too big, not UTF-8, not TOML, unknown or misplaced or missing keys, wrong values.
     All unknown, misplaced, missing and wrong keys of the file are in one error.
@@ -32,7 +42,7 @@ def read(path: Path | str, shape: type[T], root: Path | str) -> T:
     raise explain(path, shape, root) or ConfigError(f"{shown} does not fit", where=f"{shown}:1", found=refusal)
 
 
-def explain(path: Path | str, shape: type[msgspec.Struct], root: Path | str) -> ConfigError | None:
+def explain(path: Path | str, shape: type[msgspec.Struct] | UnionType, root: Path | str) -> ConfigError | None:
     """All mistakes of a file against its shape as one error; None when there is nothing wrong with it.
 
     Also finds keys which a header swallowed into a table of free names (`protect` below `[serve.env]`), where `read`

@@ -26,7 +26,7 @@ _WORDS = {  # msgspec's words in a reader's
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # as in schema.Name, said in words
 
 
-def mistakes(data: dict[str, Any], shape: type[msgspec.Struct], document: Document) -> list[Mistake]:
+def mistakes(data: dict[str, Any], shape: type[msgspec.Struct] | types.UnionType, document: Document) -> list[Mistake]:
     """All mistakes of a read document; at least one when msgspec.convert refuses it."""
     check = _Check(shape, document)
     check.value(data, shape, ())
@@ -34,7 +34,7 @@ def mistakes(data: dict[str, Any], shape: type[msgspec.Struct], document: Docume
 
 
 class _Check:
-    def __init__(self, shape: type[msgspec.Struct], document: Document) -> None:
+    def __init__(self, shape: type[msgspec.Struct] | types.UnionType, document: Document) -> None:
         self.document = document
         self.levels: list[Level] = levels(shape)
         self.places = Places(self.levels, document)

@@ -40,7 +40,7 @@ def name_of(path: Path) -> str:
     return f"[[{'.'.join(keys)}]]" if isinstance(path[-1], int) else f"[{'.'.join(keys)}]"
 
 
-def levels(shape: type[msgspec.Struct]) -> list[Level]:
+def levels(shape: type[msgspec.Struct] | types.UnionType) -> list[Level]:
     """Every table the shape has, the top level first."""
     found: list[Level] = []
     _collect(shape, (), found, many=False)

@@ -17,7 +17,7 @@ from sparkbuild.__main__ import main
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace.init import FILES, init, template
 from sparkbuild.workspace.load import load
-from sparkbuild.workspace.schema import Config, ImageFile, RecipeFile
+from sparkbuild.workspace.schema import Config, DockerImage, ImageFile, RecipeFile, VenvImage
 from sparkbuild.workspace.tomlplaces import levels
 from sparkbuild.workspace.tomlscan import scan
 from tests.workspace.helpers import put
@@ -61,7 +61,8 @@ def test_the_examples_load_as_they_are_and_with_all_settings_on(tmp_path: Path) 
     root = adopted(tmp_path / "ws")
     assert {key: str(error) for key, error in load(root).problems.items()} == {}
     assert list(load(root).recipes) == ["example"]
-    for name in ("config.toml", "recipes/example/recipe.toml", "images/example/image.toml"):
+    images = ("images/example/image.toml", "images/example-docker/image.toml")
+    for name in ("config.toml", "recipes/example/recipe.toml", *images):
         put(root, name, switched_on((root / name).read_text()))
     here = load(root)
     assert {key: str(error) for key, error in here.problems.items()} == {}
@@ -69,7 +70,13 @@ def test_the_examples_load_as_they_are_and_with_all_settings_on(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("config.toml", Config), ("image.toml", ImageFile), ("recipe.toml", RecipeFile)]
+    ("name", "shape"),
+    [
+        ("config.toml", Config),
+        ("image.toml", VenvImage),
+        ("docker-image.toml", DockerImage),
+        ("recipe.toml", RecipeFile),
+    ],
 )
 def test_the_templates_show_every_key(name: str, shape: type[msgspec.Struct]) -> None:
     text = switched_on(template(name))
@@ -86,7 +93,9 @@ def _fits(path: tuple[str, ...], shown: tuple[str, ...]) -> bool:
 
 def test_the_templates_say_the_defaults() -> None:
     image = tomli.loads(switched_on(template("image.toml")))
-    assert msgspec.convert(image, ImageFile) == msgspec.convert({"kind": "venv", "lock": "example"}, ImageFile)
+    assert msgspec.convert(image, ImageFile) == VenvImage(lock="example")
+    image = tomli.loads(switched_on(template("docker-image.toml")))
+    assert msgspec.convert(image, ImageFile) == DockerImage(lock="example", debs=("busybox",))
     lean = msgspec.convert(tomli.loads(template("recipe.toml")), RecipeFile)
     full = msgspec.convert(tomli.loads(switched_on(template("recipe.toml"))), RecipeFile)
     assert full.staging == lean.staging
