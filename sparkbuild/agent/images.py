@@ -20,11 +20,16 @@ def folder_of(store: str, name: str, short_key: str) -> str:
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "name", "key"}; {"present", "parts", "python", "bytes", "problem", "other"}.
+    """Query {"store", "name", "key"}; {"present", "parts", "python", "bytes", "problem", "other"}; with "kind":
+    "docker" see dockerimages.py.
 
     Present means: built with this key, the interpreter it links to still there, and every file as it was built.
     `other` is the newest image of the name with another key.
     """
+    if query.get("kind") == "docker":
+        from sparkbuild.agent import dockerimages  # noqa: PLC0415 - a node without docker images need not load it
+
+        return dockerimages.observe(query)
     folder = folder_of(query["store"], query["name"], query["key"][:12])
     receipt = read_receipt(folder)
     if receipt is None or receipt.get("key") != query["key"]:

@@ -1,0 +1,194 @@
+"""Images of kind `docker`: layers of Debian packages, wheels and files, put together without running any of them.
+
+The result is a docker-archive (manifest.json, the config, a tar per layer), which every docker loads. The same inputs
+give the same bytes on any node, from any Python.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import time
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.agent.artifacts import path_of, sha256_of
+from sparkbuild.agent.assembled import RECEIPT_FORMAT, archive_of, folder_of, read_receipt
+from sparkbuild.agent.debs import add_links, add_package
+from sparkbuild.agent.files import fsync_folder, locked, write_json
+from sparkbuild.agent.layer import Layer
+from sparkbuild.agent.protocol import Reporter
+from sparkbuild.agent.wheels import add_wheels
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.records import ArchiveReceipt
+
+KEEP = 2  # archives of one name: the newest one, and the one before
+_PART = ".part"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "name", "reference", "key", "parts", "lock", "platform", "python", "debs": [{"sha256",
+    "filename"}], "requirements": text, "folder", "files": {name: base64}, "env", "entrypoint", "command"}.
+
+    `debs` are artifacts in this store; `folder` is where the files go. Result {"bytes"}. Errors: kind "integrity" when
+    a package or wheel is not the locked one or holds a trap, "config" when it does not fit the platform.
+    """
+    folder = folder_of(request["store"], request["name"], request["key"][:12])
+    base = os.path.dirname(folder)
+    os.makedirs(base, exist_ok=True)
+    with locked(os.path.join(base, ".lock"), f"image {request['name']}"):
+        part = f"{folder}{_PART}"
+        _sweep(base)
+        try:
+            receipt = _assemble(request, part, reporter)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)  # it was wrong, else nobody would make it
+        os.rename(part, folder)
+        fsync_folder(base)
+        _prune(base, folder, reporter)
+        return {"bytes": receipt["bytes"]}
+
+
+def _assemble(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveReceipt:
+    work = os.path.join(part, "work")
+    os.makedirs(work)
+    layers = []
+    for number, layer in enumerate(_layers(request, work, reporter)):
+        total = sum(entry.size for entry in layer.entries.values())
+        done = 0
+
+        def grow(count: int, number: int = number, total: int = total) -> None:
+            nonlocal done
+            done += count
+            reporter.progress(f"write layer {number + 1}", done, total)
+
+        path = os.path.join(work, f"{number}.tar")
+        digest = layer.write(path, grow)
+        layers.append((digest, path))
+        reporter.log(f"layer {number + 1}: sha256:{digest}, {os.path.getsize(path)} bytes")
+    diff_ids = [f"sha256:{digest}" for digest, _ in layers]
+    archive = archive_of(part)
+    _write_archive(archive, request["reference"], _config(request, diff_ids), layers)
+    shutil.rmtree(work)
+    with open(archive, "rb") as file:
+        os.fdatasync(file.fileno())
+    os.chmod(archive, 0o444)
+    receipt: ArchiveReceipt = {
+        "format": RECEIPT_FORMAT,
+        "key": request["key"],
+        "parts": request["parts"],
+        "lock": request["lock"],
+        "layers": diff_ids,
+        "sha256": sha256_of(archive),
+        "bytes": os.path.getsize(archive),
+        "at": time.time(),
+    }
+    write_json(os.path.join(part, "receipt.json"), receipt)
+    return receipt
+
+
+def _layers(request: dict[str, Any], work: str, reporter: Reporter) -> list[Layer]:
+    """From what changes least to what changes most."""
+    architecture = request["platform"].partition("/")[2]
+    base, wheels, files = Layer(), Layer(), Layer()
+    for index, deb in enumerate(request["debs"]):
+        reporter.progress(f"unpack {deb['filename']}", index, None)
+        path = path_of(request["store"], deb["sha256"], deb["filename"])
+        add_package(base, path, deb["sha256"], architecture, work)
+    if request["debs"]:
+        add_links(base)
+    if request["requirements"]:
+        folder = os.path.join(work, "wheels")
+        os.makedirs(folder)
+        add_wheels(
+            wheels,
+            request["requirements"],
+            python=request["python"],
+            architecture=architecture,
+            work=folder,
+            reporter=reporter,
+        )
+    for name, text in request["files"].items():
+        content = base64.b64decode(text)
+        mode = 0o755 if content.startswith(b"#!") else 0o644  # not that of the checkout, which git does not keep
+        files.add_bytes(f"{request['folder'].lstrip('/')}/{name}", content, mode, name)
+    return [layer for layer in (base, wheels, files) if layer.entries]
+
+
+def _config(request: dict[str, Any], diff_ids: list[str]) -> bytes:
+    """The image's config (OCI image-spec, config.md). Its sha256 is the image id on most stores, so it is canonical."""
+    system, _, architecture = request["platform"].partition("/")
+    env = {"PATH": _PATH, **request["env"]}
+    labels = {
+        "sparkbuild.key": request["key"],
+        "sparkbuild.parts": _text(request["parts"]),
+        "sparkbuild.lock": request["lock"],
+        "sparkbuild.layers": _text(diff_ids),
+    }
+    config: dict[str, Any] = {"Env": [f"{name}={env[name]}" for name in sorted(env)], "Labels": labels}
+    if request["entrypoint"]:
+        config["Entrypoint"] = request["entrypoint"]
+    if request["command"]:
+        config["Cmd"] = request["command"]
+    whole = {
+        "architecture": architecture,
+        "os": system,
+        "created": "1970-01-01T00:00:00Z",
+        "config": config,
+        "rootfs": {"type": "layers", "diff_ids": diff_ids},
+        "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "sparkbuild"} for _ in diff_ids],
+    }
+    return _text(whole).encode()
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _write_archive(path: str, reference: str, config: bytes, layers: list[tuple[str, str]]) -> None:
+    name = f"{hashlib.sha256(config).hexdigest()}.json"
+    places = [f"{digest}/layer.tar" for digest, _ in layers]
+    manifest = [{"Config": name, "RepoTags": [reference], "Layers": places}]
+    parts = Layer()
+    parts.add_bytes(name, config, 0o644, "the config")
+    parts.add_bytes("manifest.json", _text(manifest).encode(), 0o644, "the manifest")
+    with tarfile.open(path, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for member in ("manifest.json", name):
+            info = tarfile.TarInfo(member)
+            info.size = parts.entries[member].size
+            with parts.entries[member].open() as content:
+                tar.addfile(info, content)
+        for place, (_, layer) in zip(places, layers, strict=True):
+            folder = tarfile.TarInfo(os.path.dirname(place))
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(folder)
+            info = tarfile.TarInfo(place)
+            info.size = os.path.getsize(layer)
+            with open(layer, "rb") as content:
+                tar.addfile(info, content)
+
+
+def _sweep(base: str) -> None:
+    for entry in os.listdir(base):
+        if entry.endswith(_PART):
+            shutil.rmtree(os.path.join(base, entry), ignore_errors=True)
+
+
+def _prune(base: str, current: str, reporter: Reporter) -> None:
+    """Old archives go, their receipts stay: they say which layers an image has that is still on a node."""
+    found = {}
+    for entry in os.listdir(base):
+        folder = os.path.join(base, entry)
+        receipt = read_receipt(folder)
+        if folder != current and receipt is not None and os.path.exists(archive_of(folder)):
+            found[folder] = receipt["at"]
+    for folder in sorted(found, key=lambda entry: found[entry], reverse=True)[KEEP - 1 :]:
+        reporter.log(f"removing the old archive {os.path.basename(folder)}")
+        os.unlink(archive_of(folder))

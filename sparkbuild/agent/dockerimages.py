@@ -1,0 +1,86 @@
+"""Images in this node's docker: is the one of that name the one that was made, by its labels and by its layers."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from sparkbuild.agent.dockerd import SOCKET, Dockerd, DockerdError
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # as the engine names its own -> as images name theirs
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """Query {"docker", "reference", "key", "layers", "architecture"}; `layers` are the diff ids that are known from
+    elsewhere, [] when none are.
+
+    {"present", "problem", "bytes", "layers", "architecture", "parts"}. When it is not present also "engine":
+    {"architecture", "store", "root", "free"}, of which `free` is None when it cannot be told. {"silent": why} when
+    docker cannot be asked: that is neither present nor missing.
+    """
+    engine = Dockerd(query["docker"] or SOCKET)
+    try:
+        found = engine.image(query["reference"])
+        why = problem(found, query)
+        if found is None or why:
+            fact = {"present": False, "problem": why, "engine": _engine(engine)}
+            return fact if found is None else {**fact, "parts": _parts(found)}
+    except DockerdError as error:
+        return {"present": False, "silent": error.problem, "next": error.fields["next"]}
+    layers = found["RootFS"]["Layers"]
+    return {"present": True, "bytes": found["Size"], "layers": layers, "architecture": found["Architecture"]}
+
+
+def problem(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
+    """What is wrong with an image (ImageInspect); "" when it is right, or not there at all.
+
+    A label alone proves nothing: it can be put on any image. So the layers must be those that the label lists, and
+    those that are known from elsewhere.
+    """
+    if found is None:
+        return ""
+    labels = (found.get("Config") or {}).get("Labels") or {}
+    layers = (found.get("RootFS") or {}).get("Layers") or []
+    key = str(labels.get("sparkbuild.key", ""))
+    listed = labels.get("sparkbuild.layers") == json.dumps(layers, separators=(",", ":"))
+    told = (
+        (not key, "is another image there, without a label of ours"),
+        (key != query["key"], f"is another image there: its key is {key[:12]}"),
+        (not listed, "has our label, but not the layers that the label lists"),
+        (query["layers"] and layers != query["layers"], "has our label, but not the layers that were made"),
+        (found.get("Architecture") != query["architecture"], f"is for {found.get('Architecture')}"),
+    )
+    return next((f"{query['reference']} {text}" for wrong, text in told if wrong), "")
+
+
+def _parts(found: dict[str, Any]) -> dict[str, Any] | None:
+    """The key's parts by the label, to tell what is different; only for that."""
+    try:
+        parts = json.loads(found["Config"]["Labels"]["sparkbuild.parts"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return parts if isinstance(parts, dict) else None
+
+
+def _engine(engine: Dockerd) -> dict[str, Any]:
+    """What decides whether the image can be brought here."""
+    info = engine.get("/info")
+    status = info.get("DriverStatus") or []
+    containerd = any("io.containerd.snapshotter" in str(value) for row in status for value in row)
+    root = str(info.get("DockerRootDir") or "/var/lib/docker")
+    architecture = str(info.get("Architecture", ""))
+    return {
+        "architecture": _ARCHITECTURES.get(architecture, architecture),
+        "store": "containerd" if containerd else str(info.get("Driver", "")),
+        "root": root,
+        "free": _free(root),
+    }
+
+
+def _free(path: str) -> int | None:
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize
