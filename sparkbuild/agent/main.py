@@ -16,6 +16,10 @@ VERBS = {
     "facts": "facts",
     "fetch": "fetch",
     "venv": "venv",
+    "assemble": "assemble",
+    "hold": "hold",
+    "prepare": "prepare",
+    "record": "record",
     "stage": "stage",
     "verify": "verify",
     "launch": "launch",
@@ -23,12 +27,13 @@ VERBS = {
     "watch": "watch",
     "stop": "stop",
     "tail": "tail",
+    "dial": "dial",
+    "put": "put",
 }
 
 
-def _read_request() -> dict[str, Any]:
-    # byte-wise from the descriptor: a buffered reader would swallow what `end_with_stdin` waits for
-    data = bytearray()
+def _read_request(data: bytes) -> dict[str, Any]:
+    # from the descriptor: a buffered reader would swallow what `end_with_stdin` waits for
     while not data.endswith(b"\n"):
         block = os.read(0, 65536)
         if not block:
@@ -59,15 +64,20 @@ def _fields(error: OSError, store: str) -> dict[str, str]:
     return {**fields, "kind": "space", "found": found, "wanted": wanted, "next": "make room, then run again"}
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one verb; returns the exit code."""
+def main(argv: list[str] | None = None, line: bytes = b"") -> int:
+    """Run one verb; returns the exit code. `line` is the request where it was read already, b"" to read it now.
+
+    A module with OWNS_STDIN reads what follows the request itself, and must end when stdin does; one whose `run` gives
+    None has said all that there is to say.
+    """
     verb = (sys.argv[1:] if argv is None else argv)[0]
     reporter = Reporter()
     request: dict[str, Any] = {}
     try:
-        request = _read_request()
-        end_with_stdin()
+        request = _read_request(line)
         module = _module(verb)
+        if not getattr(module, "OWNS_STDIN", False):
+            end_with_stdin()
         result = module.run(request, reporter)
     except AgentError as error:
         reporter.emit("error", **error.fields)
@@ -75,5 +85,6 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         reporter.emit("error", **_fields(error, str(request.get("store", ""))))
         return 1
-    reporter.emit("result", **result)
+    if result is not None:
+        reporter.emit("result", **result)
     return 0

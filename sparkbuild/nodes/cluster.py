@@ -4,38 +4,69 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sparkbuild.core.errors import NodeError
 from sparkbuild.nodes.ahead import Ahead
+from sparkbuild.nodes.connection import Connection
 from sparkbuild.nodes.local import LocalAgent
+from sparkbuild.nodes.sshconfig import Target, Targets
+
+if TYPE_CHECKING:
+    import docker
+
+    from sparkbuild.nodes.link import Link
+    from sparkbuild.nodes.network import Network
+
+LOCAL = "local"  # the node that every workspace has
+KNOWN_HOSTS = "known_hosts"  # of the workspace: what `doit trust` recorded
 
 
 class Place(msgspec.Struct, frozen=True):
-    """How a node is reached and where its store is, as config.toml says it."""
+    """How a node is reached and where its store is, as config.toml says it; see workspace.schema.Node."""
 
     connection: str
     store: str
+    address: str = ""
+    user: str = ""
+    port: int = 0
+    key: str = ""
+    jump: str = ""
+    host_key: str = ""
+    python: str = "python3"
+    docker: str = "/var/run/docker.sock"
+    offline: bool = False
 
 
 class Nodes:
-    """One connection per node and run."""
+    """One connection per node and run. Making this object, and asking for a connection, reaches no node: the first
+    call does. Connecting to one node never waits for another.
+    """
 
     def __init__(self, root: Path, places: Mapping[str, Place], ahead: Ahead | None = None) -> None:
         self._root = root
         self._ahead = ahead
         self._places = dict(places)
-        self._agents: dict[str, LocalAgent] = {}
-        self._guard = threading.Lock()
+        self._agents: dict[str, Connection] = {}
+        self._dockers: dict[str, docker.DockerClient] = {}
+        self._targets = Targets(self._places)
+        self._network: Network | None = None
+        self._guard = threading.Lock()  # of the dicts only: nothing is waited for while it is held
+
+    def place(self, node: str) -> Place:
+        """What config.toml says of a node."""
+        if node not in self._places:
+            raise NodeError(f"there is no node {node!r}", wanted=", ".join(self._places), where="config.toml")
+        return self._places[node]
 
     def store(self, node: str) -> str:
         """The node's store as an absolute path on the node."""
-        if node not in self._places:
-            raise NodeError(f"there is no node {node!r}", wanted=", ".join(self._places), where="config.toml")
-        return os.path.normpath(os.path.join(self._root, self._places[node].store))
+        return os.path.normpath(os.path.join(self._root, self.place(node).store))
 
     def orphans(self, recipes: Container[str]) -> dict[str, str]:
         """Lanes of this machine's nodes that were launched, never stopped, and belong to no recipe any more (renamed,
@@ -50,13 +81,103 @@ class Nodes:
                     found[name] = node
         return found
 
-    def agent(self, node: str) -> LocalAgent:
-        """The node's agent."""
+    def agent(self, node: str) -> Connection:
+        """The connection to a node."""
+        place = self.place(node)
         with self._guard:
-            if node not in self._agents:
-                self._agents[node] = LocalAgent(node, self.store(node), self._ahead)
+            if node in self._agents:
+                return self._agents[node]
+            if place.connection == "local":
+                self._agents[node] = LocalAgent(node, self.store(node), self._ahead, docker=place.docker)
                 self._ahead = None  # the first node's: one shortcut is what one machine needs
-            return self._agents[node]
+                return self._agents[node]
+        from sparkbuild.nodes.ssh import SshAgent  # noqa: PLC0415 - costs paramiko
+
+        made = SshAgent(node, self.store(node), self.link(node), python=place.python, docker=place.docker)
+        with self._guard:
+            return self._agents.setdefault(node, made)
+
+    def docker(self, node: str) -> docker.DockerClient:
+        """The docker engine of a node: API calls only, over the node's connection. Connects; NodeError when there is
+        no engine, or it may not be used. One client per node and run, for all threads.
+        """
+        with self._guard:
+            found = self._dockers.get(node)
+        if found is None:
+            from sparkbuild.nodes.docker import client  # noqa: PLC0415 - costs docker
+
+            made = client(self.agent(node), self.place(node).docker)
+            with self._guard:
+                found = self._dockers.setdefault(node, made)
+            if found is not made:
+                made.close()
+        return found
+
+    def address(self, node: str) -> str:
+        """What clients use to reach the node's ports: a host name or address. Nothing is connected to; reads
+        ~/.ssh/config.
+        """
+        place = self.place(node)
+        return "127.0.0.1" if place.connection == "local" else self.target(node).host
+
+    @contextmanager
+    def door(self, node: str, host: str, port: int) -> Iterator[str]:
+        """The base URL ("http://10.0.0.11:8000") under which `host:port`, as the node listens on it, is reached from
+        here while the block runs. Where there is no direct way (a loopback address of another machine, a node behind
+        a jump host), connections are carried by the node's own.
+        """
+        wildcard = host in {"", "0.0.0.0", "::", "*"}  # noqa: S104 - recognised, not bound to
+        if self.place(node).connection == "local":
+            yield _url("127.0.0.1" if wildcard else host, port)
+            return
+        from sparkbuild.nodes import door  # noqa: PLC0415 - costs paramiko
+
+        if not door.is_loopback(host) and self.target(node).via is None:
+            yield _url(self.address(node) if wildcard else host, port)
+            return
+        with door.forwarded(self.link(node), "127.0.0.1" if wildcard else host, port) as (here, at):
+            yield _url(here, at)
+
+    def target(self, node: str) -> Target:
+        """The ssh server of a node that is not this machine. Nothing is connected to."""
+        self.place(node)
+        with self._guard:
+            return self._targets.target(node)
+
+    def link(self, node: str) -> Link:
+        """The ssh connection of a node that is not this machine; made when it is first used."""
+        from sparkbuild.nodes.network import Network  # noqa: PLC0415 - costs paramiko
+
+        target = self.target(node)
+        with self._guard:
+            if self._network is None:
+                self._network = Network(str(self.known_hosts))
+            return self._network.link(target)
+
+    @property
+    def known_hosts(self) -> Path:
+        """The workspace's file of host keys, which `doit trust` writes."""
+        return self._root / KNOWN_HOSTS
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All nodes, as config.toml has them."""
+        return tuple(self._places)
+
+    def close(self) -> None:
+        """End all connections. A later call connects anew."""
+        with self._guard:
+            dockers, self._dockers = self._dockers, {}
+            agents, self._agents = self._agents, {}
+            network, self._network = self._network, None
+        for one in (*dockers.values(), *agents.values()):
+            one.close()
+        if network is not None:
+            network.close()
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _is_open(path: str) -> bool:

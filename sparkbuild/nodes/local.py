@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,11 +20,14 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 class LocalAgent:
-    """The agent of a node that is this machine. `store` is absolute."""
+    """The agent of a node that is this machine. `store` is absolute, `docker` the path of the engine's socket."""
 
-    def __init__(self, name: str, store: str, ahead: Ahead | None = None) -> None:
+    def __init__(
+        self, name: str, store: str, ahead: Ahead | None = None, *, docker: str = "/var/run/docker.sock"
+    ) -> None:
         self.name = name
         self.store = store
+        self._docker = docker
         self._ahead = ahead
 
     def call(
@@ -33,7 +39,7 @@ class LocalAgent:
         final: bool = False,
     ) -> dict[str, Any]:
         """Run a verb; see core.run.Agent."""
-        question = _encoder.encode({**request, "store": self.store}) + b"\n"
+        question = self._question(request)
         reply = Reply(self.name, verb)
         if verb == "facts" and self._ahead is not None:
             ahead, self._ahead = self._ahead, None  # for the first question of a run only
@@ -45,6 +51,9 @@ class LocalAgent:
                 if reply.result is not None:
                     return reply.outcome()
         return self._call(verb, question, Reply(self.name, verb), on_event, final=final)
+
+    def _question(self, request: Mapping[str, Any]) -> bytes:
+        return _encoder.encode({**request, "store": self.store, "docker": self._docker}) + b"\n"
 
     def _call(
         self,
@@ -77,3 +86,59 @@ class LocalAgent:
             stderr.close()
             child.end(process, grace=2.0)
         return reply.outcome()
+
+    def dial(self) -> socket.socket:
+        """A new connection to this machine's docker engine."""
+        engine = socket.socket(socket.AF_UNIX)
+        try:
+            engine.connect(self._docker)
+        except OSError as error:
+            from sparkbuild.nodes.engine import unusable  # noqa: PLC0415 - only after a failure
+
+            engine.close()
+            raise unusable(self.name, self._docker, error.errno or 0, error.strerror or str(error)) from error
+        return engine
+
+    def put(self, path: str, source: str, sha256: str, on_event: Callable[[dict[str, Any]], None] | None = None) -> int:
+        """Copy a file into the store; see Connection.put."""
+        from sparkbuild.nodes.sending import pieces  # noqa: PLC0415 - rarely needed
+
+        question = self._question({"path": path, "sha256": sha256, "size": os.path.getsize(source)})
+        process = start("put")
+        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+        if stdin is None or stdout is None or stderr is None:
+            raise RuntimeError("agent without pipes")
+        reply, sent = Reply(self.name, "put"), 0
+
+        def ready(event: dict[str, Any]) -> None:
+            nonlocal sent
+            if event["event"] != "ready":
+                return on_event(event) if on_event else None
+            try:
+                for piece in pieces(source, int(event["offset"])):
+                    cancel.check()
+                    stdin.write(piece)
+                    sent += len(piece)
+                stdin.flush()
+            except BrokenPipeError:
+                pass  # it ended early: its output says why
+            return None
+
+        try:
+            stdin.write(question)
+            stdin.flush()
+            for line in stdout:
+                reply.feed(line, ready)
+            cancel.check()
+            if reply.result is None:
+                reply.broken(stderr.read().decode(errors="replace"), process.wait())
+        finally:
+            for stream in (stdin, stdout, stderr):
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+            child.end(process, grace=2.0)
+        reply.outcome()
+        return sent
+
+    def close(self) -> None:
+        """Nothing is kept open between calls."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sparkbuild.core import STATE
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
@@ -36,11 +38,11 @@ class Session:
         self.root = root
         self.workspace = load(root)
         config = self.workspace.config
-        places = {name: Place(node.connection, node.store) for name, node in config.nodes.items()}
+        places = {name: Place(**msgspec.structs.asdict(node)) for name, node in config.nodes.items()}
         self.nodes = Nodes(root, places, ahead)
         self.goals: Goals = assemble(self.workspace)
         benches = any(recipe.spec.bench for recipe in self.workspace.recipes.values())
-        self.kinds: Mapping[str, Kind] = kinds(str(root), self.nodes.store, self._target if benches else None)
+        self.kinds: Mapping[str, Kind] = kinds(str(root), self.nodes, self._target if benches else None)
         self.observer = Observer(self.kinds, self.nodes.agent)
         self.state = StateStore(root / STATE_FILE)
         self.runlog = RunLog(root / STATE / "runs")
@@ -167,11 +169,12 @@ class Session:
         """The configuration error that keeps a task of this name from existing, if there is one."""
         basename, _, rest = task.partition(":")
         name = rest.split(":", 1)[0]
-        folder = "images" if basename == "image" else "recipes"
+        folder = "images" if basename in {"image", "sync"} else "recipes"
         return self.goals.problems.get(f"{folder}/{name}")
 
     def close(self) -> None:
-        """Fold the state file."""
+        """End the connections, fold the state file."""
+        self.nodes.close()
         self.state.close()
 
 

@@ -1,0 +1,249 @@
+"""One ssh connection: made when first used, host key checked before anything is sent, kept alive, its death noticed."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import paramiko
+from paramiko.packet import Packetizer
+
+from sparkbuild.core.errors import NodeError
+from sparkbuild.core.interrupt import cancel
+from sparkbuild.nodes import hostkeys, sshfailure
+from sparkbuild.nodes.hostkeys import HostKey
+from sparkbuild.nodes.identity import AUTH_TIMEOUT, log_in
+from sparkbuild.nodes.sshconfig import Target
+
+PULSE = 10.0  # seconds between two signs of life
+PATIENCE = 30.0  # seconds without any answer until a connection counts as lost
+_BUSY = 15.0  # seconds to wait for a free session: sshd allows 10 at a time (MaxSessions)
+_STARTS = (0.3, 1.0)  # waits before a connection is tried again that sshd dropped at once (MaxStartups)
+
+_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr")  # the fastest first
+_EXCHANGES = ("curve25519-sha256@libssh.org", "curve25519-sha256")
+_KEY_TYPES = ("ssh-ed25519",)
+_OF_RSA = ("rsa-sha2-512", "rsa-sha2-256")  # signatures, of one type of key
+
+# Without a handler Python prints what a library says to the terminal; all of it reaches the user in our own words.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+class _Ears(Packetizer):  # type: ignore[misc, unused-ignore]
+    """Knows when the other side was last heard."""
+
+    heard = 0.0
+
+    def read_message(self) -> tuple[int, paramiko.Message]:
+        found: tuple[int, paramiko.Message] = super().read_message()
+        self.heard = time.monotonic()
+        return found
+
+
+class Link:
+    """The connection to one server. Any number of threads may use it; it is made anew when it was lost."""
+
+    def __init__(self, target: Target, via: Link | None, own: str) -> None:
+        self.target = target
+        self._via = via
+        self._own = own  # the workspace's known_hosts
+        self._making = threading.Lock()
+        self._requests = threading.Lock()  # paramiko cannot tell apart the answers to two global requests
+        self._transport: paramiko.Transport | None = None
+        self._failure: tuple[float, NodeError] | None = None
+
+    # -- using it ------------------------------------------------------------------------------------------------
+
+    def transport(self) -> paramiko.Transport:
+        """The connection, made now if there is none. NodeError with what to do when it cannot be made."""
+        began = time.monotonic()
+        with self._making:
+            if self._transport is not None and self._transport.is_active():
+                return self._transport
+            if self._failure and self._failure[0] >= began:
+                raise self._failure[1]  # somebody else tried while this thread waited
+            try:
+                self._transport = self._connect()
+            except NodeError as error:
+                self._failure = time.monotonic(), error
+                raise
+            return self._transport
+
+    def session(self, command: str) -> paramiko.Channel:
+        """Run a command; its channel."""
+        end = time.monotonic() + _BUSY
+        while True:
+            transport = self.transport()
+            try:
+                channel = transport.open_session(timeout=self.target.timeout)
+                channel.exec_command(command)
+            except paramiko.ChannelException as error:
+                if time.monotonic() > end:
+                    raise sshfailure.no_session(self.target, str(error)) from error
+                cancel.wait(0.2)
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                if transport.is_active():
+                    transport.close()  # it does not answer: whoever else uses it must learn that as well
+                raise self.lost(error) from error
+            else:
+                return channel
+
+    def forward(self, host: str, port: int) -> paramiko.Channel:
+        """A connection from the server on to `host:port`, as seen from there."""
+        transport = self.transport()
+        try:
+            return transport.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=self.target.timeout)
+        except paramiko.ChannelException as error:
+            raise sshfailure.no_way_on(self.target, host, port, error) from error
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise self.lost(error) from error
+
+    def listen(self, handler: Callable[[paramiko.Channel], None]) -> int:
+        """Let the server listen on a free port of its own 127.0.0.1; each connection is given to `handler`, in the
+        transport's thread. Returns the port. It listens until `unlisten`, or the connection ends.
+        """
+        transport = self.transport()
+        try:
+            with self._requests:
+                port = transport.request_port_forward(
+                    "127.0.0.1", 0, lambda channel, _origin, _server: handler(channel)
+                )
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise sshfailure.no_listening(self.target, str(error)) from error
+        return int(port)
+
+    def unlisten(self, port: int) -> None:
+        """Let the server listen no more; fine when the connection is gone."""
+        transport = self._transport
+        if transport is not None and transport.is_active():
+            with self._requests:
+                transport.cancel_port_forward("127.0.0.1", port)
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a connection."""
+        transport = self._transport
+        return transport is not None and transport.is_active()
+
+    def lost(self, error: BaseException | None = None) -> NodeError:
+        """The error for a connection that broke."""
+        return sshfailure.lost(self.target, error)
+
+    def close(self) -> None:
+        """End it."""
+        transport = self._transport
+        if transport is not None:
+            transport.close()
+
+    # -- making it -----------------------------------------------------------------------------------------------
+
+    def host_key(self) -> HostKey:
+        """The key that the server shows now, checked against nothing; the jump hosts before it are checked."""
+        transport, key = self._shaken([])
+        transport.close()
+        return key
+
+    def known(self) -> list[hostkeys.Entry]:
+        """What files say of the server's key."""
+        return hostkeys.known(self.target.known_as, self._own, self.target.files)
+
+    def _connect(self) -> paramiko.Transport:
+        target, found = self.target, self.known()
+        transport, shown = self._shaken(hostkeys.types(target.pin, found))
+        try:
+            self._accept(shown, found)
+            transport.auth_timeout = AUTH_TIMEOUT
+            log_in(transport, target)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            transport.close()
+            raise self.lost(error) from error
+        except BaseException:
+            transport.close()
+            raise
+        threading.Thread(target=self._pulse, args=(transport,), name=f"pulse {target.host}", daemon=True).start()
+        return transport
+
+    def _accept(self, shown: HostKey, found: list[hostkeys.Entry]) -> None:
+        opinion = hostkeys.judge(shown, self.target.pin, found)
+        if opinion.state != "known":
+            raise sshfailure.key_not_accepted(self.target, shown, opinion)
+
+    def _shaken(self, known_types: list[str]) -> tuple[paramiko.Transport, HostKey]:
+        """A transport whose keys are exchanged, with nobody logged in, and the host key that was shown."""
+        for wait in (*_STARTS, None):
+            cancel_after = self._socket()
+            transport = paramiko.Transport(cancel_after, packetizer_class=_Ears)
+            try:
+                return transport, self._exchange(transport, known_types)
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                transport.close()
+                if wait is None or not sshfailure.dropped(error):
+                    raise sshfailure.not_ssh(self.target, error) from error
+                time.sleep(wait)
+            except BaseException:
+                transport.close()
+                raise
+        raise AssertionError
+
+    def _exchange(self, transport: paramiko.Transport, known_types: list[str]) -> HostKey:
+        options = transport.get_security_options()
+        options.ciphers = _first(_CIPHERS, options.ciphers)
+        options.kex = _first(_EXCHANGES, options.kex)
+        wanted = [one for name in known_types for one in (_OF_RSA if name == "ssh-rsa" else (name,))]
+        options.key_types = _first((*wanted, *_KEY_TYPES), options.key_types)
+        # paramiko#822: a rekey of ours in the middle of a big transfer can stall; sshd asks for one when it wants one
+        transport.packetizer.REKEY_BYTES = 1 << 45
+        transport.banner_timeout = self.target.timeout
+        transport.handshake_timeout = self.target.timeout + 5
+        transport.start_client(timeout=self.target.timeout + 5)
+        key = transport.get_remote_server_key()
+        return HostKey(key.get_name(), key.get_base64())
+
+    def _socket(self) -> socket.socket | paramiko.Channel:
+        target = self.target
+        if self._via is not None:
+            return self._via.forward(target.host, target.port)
+        try:
+            made = socket.create_connection((target.host, target.port), timeout=target.timeout)
+        except OSError as error:
+            raise sshfailure.not_connected(target, error) from error
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(PATIENCE * 1000))
+        return made
+
+    def _pulse(self, transport: paramiko.Transport) -> None:
+        """Ask for a sign of life now and then, and close a transport that gives none: all its readers wake up."""
+        ears = transport.packetizer
+        if not isinstance(ears, _Ears):
+            return
+        while transport.is_active():
+            transport.stop_thread_event.wait(PULSE) if hasattr(transport, "stop_thread_event") else time.sleep(PULSE)
+            if not transport.is_active() or time.monotonic() - ears.heard < PULSE / 2:
+                continue
+            asked = time.monotonic()
+            guard = threading.Timer(PATIENCE, lambda asked=asked: ears.heard < asked and transport.close())
+            guard.daemon = True
+            guard.start()
+            try:
+                with self._requests:
+                    # paramiko's own keep-alive wants no answer, and its waiting requests wait for ever
+                    message = paramiko.Message()
+                    message.add_byte(b"\x50")  # SSH_MSG_GLOBAL_REQUEST, RFC 4254 section 4
+                    message.add_string("keepalive@openssh.com")
+                    message.add_boolean(True)
+                    transport._send_user_message(message)  # noqa: SLF001
+                    while ears.heard < asked and transport.is_active():
+                        time.sleep(0.05)
+            except (paramiko.SSHException, EOFError, OSError):
+                transport.close()
+            finally:
+                guard.cancel()
+
+
+def _first(preferred: tuple[str, ...], offered: tuple[str, ...]) -> tuple[str, ...]:
+    """What is offered, with what is preferred in front."""
+    front = [name for name in dict.fromkeys(preferred) if name in offered]
+    return (*front, *(name for name in offered if name not in front))
