@@ -12,7 +12,7 @@ from sparkbuild.agent.procs import Glance
 from sparkbuild.agent.protocol import Reporter
 
 # scheme of the goal -> module of this folder; each has observe(query) -> fact
-OBSERVERS = {"artifact": "artifacts", "image": "images", "staged": "verify", "lane": "lanes"}
+OBSERVERS = {"artifact": "artifacts", "archive": "assembled", "image": "images", "staged": "verify", "lane": "lanes"}
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:

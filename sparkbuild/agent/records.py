@@ -58,3 +58,18 @@ class ImageReceipt(TypedDict, total=False):
     imports: list[str]
     bytes: int
     at: float
+
+
+class ArchiveReceipt(TypedDict):
+    """`receipt.json` beside an assembled docker image, written last: what it was made from, its layers' diff ids, and
+    the sha256 and size of `image.tar`.
+    """
+
+    format: str
+    key: str
+    parts: dict[str, Any]
+    lock: str
+    layers: list[str]
+    sha256: str
+    bytes: int
+    at: float

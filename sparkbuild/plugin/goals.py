@@ -8,12 +8,15 @@ import msgspec
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
+from sparkbuild.images.docker import DockerSpec, archive_goal, sync_goal
 from sparkbuild.images.venv import VenvSpec, folder_in_store, image_goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, artifact_goal, path_in_store
 from sparkbuild.serving.lane import LaneSpec, lane_goal
 from sparkbuild.staging.files import FilesSpec, files_goal
-from sparkbuild.workspace.schema import Staging
-from sparkbuild.workspace.workspace import Recipe, Workspace
+from sparkbuild.workspace.imagefile import place_of
+from sparkbuild.workspace.load import LOCAL
+from sparkbuild.workspace.schema import DockerImage, Staging
+from sparkbuild.workspace.workspace import Image, Recipe, Workspace
 
 
 class Goals(msgspec.Struct):
@@ -32,7 +35,9 @@ def assemble(workspace: Workspace) -> Goals:
     """Make all goals. A recipe that cannot be served as written is a problem of its own and blocks no other."""
     goals = Goals({}, {}, dict(workspace.problems))
     builder = _Builder(workspace, goals)
-    for name in workspace.images:
+    for name, image in workspace.images.items():
+        if isinstance(image.spec, DockerImage):
+            builder.archive(image, image.spec)  # though no node may need it
         for node in builder.image_nodes[name]:
             builder.image(name, node)
     for name, recipe in workspace.recipes.items():
@@ -62,18 +67,46 @@ class _Builder:
         self.folders: dict[tuple[str, str], Goal] = {}
 
     def image(self, name: str, node: str) -> Goal:
-        """An image on a node."""
+        """An image on a node: built there, or, for a docker image, brought there."""
         image = self.workspace.images[name]
+        if isinstance(image.spec, DockerImage):
+            return self.goals.add(sync_goal(node, self.archive(image, image.spec)))
         spec = VenvSpec(
             name=image.name,
             lock=image.spec.lock,
             requirements=os.path.join(image.dir, image.spec.requirements),
-            files=tuple(os.path.join(image.dir, file) for file in image.spec.files),
+            files=_places(image, image.spec.files),
             imports=tuple(image.spec.imports),
             python=image.spec.python,
         )
         suffix = f":{node}" if len(self.image_nodes[name]) > 1 else ""
         return self.goals.add(image_goal(node, spec, image.inputs, suffix=suffix))
+
+    def archive(self, image: Image, settings: DockerImage) -> Goal:
+        """A docker image, assembled on this machine from what its lock pins."""
+        debs = [image.lock.artifact(component) for component in settings.debs]
+        specs = tuple(ArtifactSpec(deb.filename, deb.sha256, deb.wheel, deb.url) for deb in debs)
+        spec = DockerSpec(
+            name=image.name,
+            lock=f"{image.lock.name}@{image.lock.sha256}",
+            debs=specs,
+            requirements=os.path.join(image.dir, settings.requirements) if settings.requirements else "",
+            python=settings.python,
+            files=_places(image, settings.files),
+            env=settings.env,
+            entrypoint=settings.entrypoint,
+            command=settings.command,
+            platform=settings.platform,
+        )
+        fetched = tuple(
+            self._artifact(LOCAL, image.lock.name, component, artifact)
+            for component, artifact in zip(settings.debs, specs, strict=True)
+        )
+        return self.goals.add(archive_goal(LOCAL, spec, image.inputs, fetched))
+
+    def _artifact(self, node: str, lock: str, component: str, spec: ArtifactSpec) -> Goal:
+        suffix = f":{node}" if len(self.artifact_nodes[f"artifact:{lock}/{component}"]) > 1 else ""
+        return self.goals.add(artifact_goal(node, lock, component, spec, suffix=suffix))
 
     def recipe(self, recipe: Recipe, node: str) -> None:
         """All goals of a recipe: what it stages, its lane, its report."""
@@ -138,14 +171,19 @@ class _Builder:
 
 
 def _image_nodes(workspace: Workspace) -> dict[str, list[str]]:
-    """Every image on every node that a recipe needs it on; one that nobody uses can still be built, on the first."""
+    """Every image on every node that a recipe needs it on; one that nobody uses can still be built, on the first. A
+    docker image that nobody uses is on no node: it is assembled on this machine.
+    """
     found: dict[str, dict[str, None]] = {name: {} for name in workspace.images}
     for recipe in workspace.recipes.values():
         used = [recipe.spec.image] + ([recipe.spec.bench.image] if recipe.spec.bench else [])
         for image in used:
             found[image].update(dict.fromkeys(workspace.nodes_of(recipe)))
     first = next(iter(workspace.config.nodes))
-    return {name: list(nodes) or [first] for name, nodes in found.items()}
+    for name, unused in workspace.images.items():
+        if not found[name] and not isinstance(unused.spec, DockerImage):
+            found[name][first] = None
+    return {name: list(nodes) for name, nodes in found.items()}
 
 
 def _artifact_nodes(workspace: Workspace) -> dict[str, set[str]]:
@@ -153,4 +191,13 @@ def _artifact_nodes(workspace: Workspace) -> dict[str, set[str]]:
     for recipe in workspace.recipes.values():
         for block in recipe.spec.staging:
             found.setdefault(block.src, set()).update(workspace.nodes_of(recipe))
+    for image in workspace.images.values():
+        if isinstance(image.spec, DockerImage):
+            for component in image.spec.debs:
+                found.setdefault(f"artifact:{image.lock.name}/{component}", set()).add(LOCAL)
     return found
+
+
+def _places(image: Image, files: tuple[str, ...]) -> tuple[str, ...]:
+    """The `files` of an image, relative to the workspace."""
+    return tuple("/".join(place_of(image.dir, file)) for file in files)

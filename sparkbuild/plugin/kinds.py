@@ -9,8 +9,10 @@ import msgspec
 
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Kind, Progress, Run
-from sparkbuild.images.venv import VenvKind
+from sparkbuild.images.archive import ArchiveKind
+from sparkbuild.images.kind import ImageKind
 from sparkbuild.nodes.artifacts import ArtifactKind
+from sparkbuild.nodes.cluster import Nodes
 from sparkbuild.serving.kind import LaneKind
 from sparkbuild.staging.files import FilesKind
 
@@ -18,15 +20,14 @@ if TYPE_CHECKING:
     from sparkbuild.bench.target import BenchTarget
 
 
-def kinds(
-    root: str, store: Callable[[str], str], target: Callable[[Goal, Run], BenchTarget] | None
-) -> Mapping[str, Kind]:
-    """The kinds by scheme. `store` gives a node's store; `target` what a bench must know, if there are any."""
+def kinds(root: str, nodes: Nodes, target: Callable[[Goal, Run], BenchTarget] | None) -> Mapping[str, Kind]:
+    """The kinds by scheme. `nodes` are the ways to the nodes; `target` what a bench must know, if there are any."""
     found: dict[str, Kind] = {
         "artifact": ArtifactKind(root),
-        "image": VenvKind(root),
+        "archive": ArchiveKind(root),
+        "image": ImageKind(root, nodes),
         "staged": FilesKind(),
-        "lane": LaneKind(root, store, check_gates),
+        "lane": LaneKind(root, nodes.store, check_gates),
     }
     if target is not None:
         from sparkbuild.bench.kind import BenchKind  # noqa: PLC0415 - a workspace without benches need not load it

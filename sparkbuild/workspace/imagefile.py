@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Input
 from sparkbuild.workspace import toml
@@ -11,6 +13,8 @@ from sparkbuild.workspace.mistakes import Mistake, as_error
 from sparkbuild.workspace.schema import DockerImage, ImageFile
 from sparkbuild.workspace.sourcelock import SourceLock, input_key, verify
 from sparkbuild.workspace.workspace import Image
+
+_REPOSITORY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")  # a part of docker's own, somewhat narrower
 
 
 def load_image(root: str, name: str, locks: dict[str, SourceLock], problems: dict[str, ConfigError]) -> Image:
@@ -30,7 +34,7 @@ def load_image(root: str, name: str, locks: dict[str, SourceLock], problems: dic
         inputs.extend(_requirements(root, folder, spec.requirements, lock, findings))
     inputs.extend(_files(root, folder, spec.files, findings))
     if isinstance(spec, DockerImage):
-        _check_docker(spec, lock, findings)
+        _check_docker(name, spec, lock, findings)
     failure = findings.error()
     if failure is None and lock is not None:
         failure = _disagreement(lock, root)
@@ -81,7 +85,10 @@ def _files(root: str, folder: str, files: tuple[str, ...], findings: Findings) -
     return found
 
 
-def _check_docker(spec: DockerImage, lock: SourceLock | None, findings: Findings) -> None:
+def _check_docker(name: str, spec: DockerImage, lock: SourceLock | None, findings: Findings) -> None:
+    if not _REPOSITORY.fullmatch(name):
+        wanted = "lower-case letters and digits, with single `.`, `_` or `-` between them"
+        findings.add(("kind",), f"`{name}` cannot be the name of a docker image", wanted=wanted)
     seen: set[str] = set()
     for index, component in enumerate(spec.debs):
         if component in seen:
@@ -98,9 +105,9 @@ def _check_docker(spec: DockerImage, lock: SourceLock | None, findings: Findings
             findings.add(("debs", index), f"`{component}` is no Debian package", found=artifact.filename, wanted=".deb")
     if not (spec.debs or spec.requirements or spec.files):
         findings.add(("kind",), "there is nothing in the image", wanted="`debs`, `requirements` or `files`")
-    for name, value in spec.env.items():
+    for variable, value in spec.env.items():
         if "\0" in value:
-            findings.add(("env", name), f"the value of `{name}` holds a null byte")
+            findings.add(("env", variable), f"the value of `{variable}` holds a null byte")
 
 
 def _disagreement(lock: SourceLock, root: str) -> ConfigError | None:

@@ -1,0 +1,39 @@
+"""Images on nodes, whatever they are: which kind looks at a goal is told by what goes into it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.plan import Verdict
+from sparkbuild.core.run import Kind, Run
+from sparkbuild.core.state import Made
+from sparkbuild.images.docker import DockerSpec
+from sparkbuild.images.sync import SyncKind
+from sparkbuild.images.venv import VenvKind
+from sparkbuild.nodes.cluster import Nodes
+
+
+class ImageKind:
+    """All goals of the scheme `image`."""
+
+    scheme = "image"
+
+    def __init__(self, root: str, nodes: Nodes) -> None:
+        self._venv: Kind = VenvKind(root)
+        self._docker: Kind = SyncKind(nodes)
+
+    def query(self, goal: Goal) -> dict[str, Any]:
+        """See core.run.Kind."""
+        return self._of(goal).query(goal)
+
+    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+        """See core.run.Kind."""
+        return self._of(goal).judge(goal, fact, last)
+
+    def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
+        """See core.run.Kind."""
+        return self._of(goal).apply(goal, verdict, run)
+
+    def _of(self, goal: Goal) -> Kind:
+        return self._docker if isinstance(goal.spec, DockerSpec) else self._venv
