@@ -46,11 +46,12 @@ class Dockerd:
 
     def container(self, name_or_id: str) -> dict[str, Any] | None:
         """All of one container (ContainerInspect), by its name, its id, or 12 or more digits of that."""
-        found = self._get_one(f"/containers/{quote(name_or_id)}/json", name_or_id)
+        name = name_or_id.lstrip("/")  # the engine itself writes names with a slash before them
+        found = self._get_one(f"/containers/{quote(name)}/json", name)
         # The engine also takes any prefix of an id for one: the name "face" would find a stranger's face0ff...
-        if found is None or name_or_id in {str(found["Name"]).lstrip("/"), found["Name"]}:
+        if found is None or str(found["Name"]).lstrip("/") == name:
             return found
-        return found if len(name_or_id) >= 12 and str(found["Id"]).startswith(name_or_id) else None
+        return found if len(name) >= 12 and str(found["Id"]).startswith(name) else None
 
     def image(self, reference: str) -> dict[str, Any] | None:
         """All of one image (ImageInspect), by name, name@digest or id."""

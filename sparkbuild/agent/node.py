@@ -1,0 +1,101 @@
+"""This node as a whole: system, memory, disks, GPUs, network, docker, lanes and ports, in one look."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from sparkbuild.agent import lanes, procs
+from sparkbuild.agent.boxes import ALIVE
+from sparkbuild.agent.containers import docker_fact, no_docker
+from sparkbuild.agent.disks import disks
+from sparkbuild.agent.dockerd import SOCKET
+from sparkbuild.agent.gpus import gpus
+from sparkbuild.agent.hcas import hcas
+from sparkbuild.agent.network import interfaces
+from sparkbuild.agent.system import system
+from sparkbuild.agent.together import together
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.records import DockerFact, LaneRow, NodeFact
+
+_PATIENCE = 30.0  # seconds; each look has a shorter limit of its own
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """Query {"store", "docker"?: socket, "paths", "ports", "images", "glance"?}; a NodeFact.
+
+    `paths` are absolute, `images` references, ids, or names with digest. A docker that does not answer is a problem in
+    `docker`; a look that fails otherwise is one in `problems`, by its name.
+    """
+    glance: procs.Glance = query.get("glance") or procs.Glance()
+    looks: dict[str, Any] = {
+        "docker": partial(docker_fact, query.get("docker") or SOCKET, query.get("images") or []),
+        "disks": partial(disks, query.get("paths") or []),
+        "gpus": gpus,
+        "interfaces": interfaces,
+        "hcas": hcas,
+        "ports": partial(_ports, query.get("ports") or [], glance),
+        "system": system,
+    }
+    found = together(looks, _PATIENCE)
+    problems = {name: _told(error) for name, error in found.items() if isinstance(error, Exception)}
+
+    def seen(name: str, otherwise: Any) -> Any:
+        return otherwise if name in problems else found[name]
+
+    cards, driver = seen("gpus", ([], ""))
+    docker: DockerFact = seen("docker", no_docker(problems.get("docker", "")))
+    fact = {
+        **seen("system", {}),
+        "disks": seen("disks", {}),
+        "gpus": cards,
+        "driver": driver,
+        "interfaces": seen("interfaces", []),
+        "hcas": seen("hcas", []),
+        "docker": docker,
+        "lanes": lane_rows(query["store"], docker),
+        "ports": seen("ports", {}),
+        "problems": problems,
+        "time": time.time(),
+    }
+    return dict(cast("NodeFact", fact))
+
+
+def lane_rows(store: str, docker: DockerFact) -> list[LaneRow]:
+    """A row for each lane that was ever launched here. `alive` is None where docker does not say."""
+    running = {box["id"] for box in docker["containers"] if box["state"] in ALIVE}
+    rows: list[LaneRow] = []
+    for name in lanes.names(store):
+        found = lanes.record(store, name)
+        if found is None:
+            continue
+        if lanes.in_docker(found):
+            alive = None if docker["problem"] else found.get("container", "") in running
+        else:
+            alive = lanes.alive(found)
+        rows.append({
+            "recipe": name,
+            "runtime": found.get("runtime", "process"),
+            "alive": alive,
+            "ready": bool(found.get("ready")),
+            "launched_at": found.get("launched_at", 0.0),
+            "served_at": found.get("served_at"),
+            "stopped_at": found.get("stopped_at"),
+            "protect": bool(found.get("protect")),
+            "port": found.get("port", 0),
+            "model_id": found.get("model_id", ""),
+            "rank": found.get("rank", 0),
+            "pid": found.get("pid", 0),
+            "container": found.get("container", ""),
+        })  # fmt: skip
+    return rows
+
+
+def _ports(ports: list[int], glance: procs.Glance) -> dict[str, dict[str, Any] | None]:
+    return {str(port): procs.holder(port, glance) for port in ports}
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
