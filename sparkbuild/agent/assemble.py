@@ -98,9 +98,10 @@ def _layers(request: dict[str, Any], work: str, reporter: Reporter) -> list[Laye
     """From what changes least to what changes most."""
     architecture = request["platform"].partition("/")[2]
     base, wheels, files = Layer(), Layer(), Layer()
-    for index, deb in enumerate(request["debs"]):
-        reporter.progress(f"unpack {deb['filename']}", index, None)
-        path = path_of(request["store"], deb["sha256"], deb["filename"])
+    paths = [path_of(request["store"], deb["sha256"], deb["filename"]) for deb in request["debs"]]
+    sizes = [os.path.getsize(path) for path in paths]
+    for index, (deb, path) in enumerate(zip(request["debs"], paths, strict=True)):
+        reporter.progress("unpack the packages", sum(sizes[:index]), sum(sizes))
         add_package(base, path, deb["sha256"], architecture, work)
     if request["debs"]:
         add_links(base)

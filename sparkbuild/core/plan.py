@@ -27,6 +27,9 @@ class Verdict(msgspec.Struct, frozen=True):
     told: str = ""
 
 
+_NOT_NEEDED = Verdict(OK, (Reason("needed", "not needed: what is made from it is complete"),))
+
+
 class Step(msgspec.Struct, frozen=True):
     """One goal in a plan. `maybe`: right by itself, but something it stands on will be made first."""
 
@@ -90,18 +93,18 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
     wanted = tuple(selected)
     selected_targets = {goal.target for goal in wanted}
     ordered = closure(wanted)
-    # A transient goal is not even looked at while nobody needs it.
-    verdicts = {goal.target: judge(goal) for goal in ordered if not goal.transient or goal.target in selected_targets}
-    called_for = {
-        need.target for goal in ordered if goal.target in verdicts and _stale(verdicts, goal) for need in goal.needs
-    }
+    # A transient goal is not even looked at while nobody needs it. What consumes a goal stands behind it.
+    verdicts: dict[str, Verdict] = {}
+    called_for: set[str] = set()
+    for goal in reversed(ordered):
+        if not goal.transient or goal.target in selected_targets or goal.target in called_for:
+            verdicts[goal.target] = judge(goal)
+            if verdicts[goal.target].state != OK:
+                called_for.update(need.target for need in goal.needs)
     states: dict[str, str] = {}
     steps = []
     for goal in ordered:
-        if goal.target not in verdicts and goal.target not in called_for:
-            verdict = Verdict(OK, (Reason("needed", "not needed: what is made from it is complete"),))
-        else:
-            verdict = verdicts.get(goal.target) or judge(goal)
+        verdict = verdicts.get(goal.target) or _NOT_NEEDED
         state, reasons = verdict.state, verdict.reasons
         if state == OK:
             waits = [need for need in goal.needs if states[need.target] != OK]
@@ -111,7 +114,3 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
         states[goal.target] = state
         steps.append(Step(goal, state, reasons, verdict.bytes, verdict))
     return Plan(tuple(steps))
-
-
-def _stale(verdicts: dict[str, Verdict], goal: Goal) -> bool:
-    return verdicts[goal.target].state != OK

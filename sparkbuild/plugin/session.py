@@ -12,7 +12,7 @@ import msgspec
 from sparkbuild.core import STATE
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
-from sparkbuild.core.plan import OK, Plan, Step, Verdict, closure
+from sparkbuild.core.plan import OK, UNKNOWN, Plan, Step, Verdict, closure
 from sparkbuild.core.plan import plan as make_plan
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Progress, Run
@@ -80,24 +80,25 @@ class Session:
         wanted = tuple(goals)
         selected = {goal.target for goal in wanted}
         ordered = closure(wanted)
-        first = [goal for goal in ordered if not goal.transient or goal.target in selected]
-        self.observer.look(first)
-        self.observer.look(need for goal in first if self.judge(goal).state != OK for need in goal.needs)
+        level = [goal for goal in ordered if not goal.transient or goal.target in selected]
+        while level:
+            self.observer.look(level)
+            needed = {need.target: need for goal in level if self.judge(goal).state != OK for need in goal.needs}
+            level = [need for need in needed.values() if need.transient and need.target not in selected]
         made = make_plan(wanted, self.judge)
         with self._guard:
             self._plan |= {step.goal.target: step for step in made}
         return made
 
-    def preflight(self, goal: Goal) -> SparkbuildError | None:
-        """Why making the goal would fail, as far as that can be told from here: a template, a missing secret."""
-        kind: Any = self.kinds[goal.uri.scheme]
-        if not hasattr(kind, "launch_of"):
+    def preflight(self, step: Step) -> SparkbuildError | None:
+        """Why making the step's goal would fail, as far as that can be told beforehand: a template, a missing secret, a
+        node that serves another lane. A node that does not answer was told already.
+        """
+        kind: Any = self.kinds[step.goal.uri.scheme]
+        if step.verdict.state == UNKNOWN or not hasattr(kind, "preflight"):
             return None
-        try:
-            kind.launch_of(goal)
-        except SparkbuildError as error:
-            return error
-        return None
+        found: SparkbuildError | None = kind.preflight(step.goal, step.verdict)
+        return found
 
     def _target(self, goal: Goal, run: Run) -> Any:
         del run

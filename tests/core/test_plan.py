@@ -72,3 +72,17 @@ def test_maybe_names_what_it_waits_for() -> None:
     assert step is not None
     assert [reason.text for reason in step.reasons] == ["waits for t:image"]
     assert [step.goal.uri.path for step in made.stale] == ["image", "lane"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        ({"archive": "run", "deb": "run"}, "deb=ok archive=ok sync=ok"),
+        ({"sync": "run", "deb": "run"}, "deb=ok archive=ok sync=run"),
+        ({"sync": "run", "archive": "run", "deb": "run"}, "deb=run archive=run sync=run"),
+    ],
+)
+def test_what_a_transient_goal_needs_is_needed_when_it_is_itself(facts: dict[str, str], wanted: str) -> None:
+    archive = goal("archive", goal("deb", transient=True), transient=True)
+    made = plan([goal("sync", archive)], lambda one: Verdict(facts.get(one.uri.path, "ok")))
+    assert {step.goal.uri.path: step.state for step in made} == dict(pair.split("=") for pair in wanted.split())
