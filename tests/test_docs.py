@@ -179,7 +179,7 @@ def test_the_plan_as_json_has_the_documented_fields(block: str):
     assert msgspec.json.decode(block) == {"goals": [step.as_dict("doit serve:demo")]}
 
 
-COMMANDS = {"completion", "forget", "help", "ignore", "list", "logs", "plan", "run", "status", "why"}
+COMMANDS = {"completion", "forget", "help", "ignore", "list", "logs", "plan", "run", "status", "trust", "why"}
 WITHHELD = {"clean", "dumpdb", "info", "reset-dep"}  # of doit's own commands
 TASKS = {"artifact", "bench", "image", "lock", "serve", "stage", "stop", "test"}
 

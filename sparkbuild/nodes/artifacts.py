@@ -11,9 +11,10 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason
-from sparkbuild.core.run import Run
+from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
+from sparkbuild.nodes.cluster import LOCAL, Nodes
 
 
 class ArtifactSpec(msgspec.Struct, frozen=True):
@@ -48,8 +49,9 @@ class ArtifactKind:
 
     scheme = "artifact"
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, nodes: Nodes | None = None) -> None:
         self._root = root
+        self._nodes = nodes  # None: every node fetches for itself
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look."""
@@ -66,7 +68,7 @@ class ArtifactKind:
         return Verdict(RUN, (Reason("content", text),), last.bytes if last else None, fact)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
-        """Fetch it; returns the bytes."""
+        """Fetch it; returns the bytes. What a node without internet needs, this machine fetches and sends."""
         del verdict
         spec: ArtifactSpec = goal.spec
         request = {
@@ -76,4 +78,16 @@ class ArtifactKind:
             "wheel": spec.wheel,
             "url": spec.url,
         }
-        return int(run.call(goal.node, "fetch", request)["bytes"])
+        if self._nodes is None or not self._nodes.place(goal.node).offline:
+            return int(run.call(goal.node, "fetch", request)["bytes"])
+        here = self._nodes.agent(LOCAL)
+        if not here.call("facts", {"queries": [{"scheme": self.scheme, **self.query(goal)}]})["facts"][0]["present"]:
+            run.note(f"{goal.node} is offline: fetched by this machine, then sent")
+            run.call(LOCAL, "fetch", request)
+
+        def on_event(event: dict[str, Any]) -> None:
+            if event.get("event") == "progress":
+                run.report(Progress(f"send to {goal.node}", int(event["bytes"]), int(event["total"])))
+
+        path = path_in_store(spec)
+        return self._nodes.agent(goal.node).put(path, os.path.join(here.store, path), spec.sha256, on_event)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import fcntl
 import fnmatch
 import hashlib
 import hmac
@@ -135,8 +136,17 @@ def types(pin: str, found: Iterable[Entry]) -> list[str]:
 
 def record(path: str, name: str, key: HostKey) -> None:
     """Write the key of `name` into a known_hosts file, in place of those it had there; other lines stay as they are.
-    The file is whole at every moment.
+    The file is whole at every moment, and of two that record at once both have their say.
     """
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        _replace(path, name, key)
+    finally:
+        os.close(folder)
+
+
+def _replace(path: str, name: str, key: HostKey) -> None:
     kept = []
     if os.path.exists(path):
         old = {int(entry.where.rpartition(":")[2]): entry for entry in entries(path)}

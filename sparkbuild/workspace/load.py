@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from sparkbuild.core.errors import ConfigError, LockError
-from sparkbuild.workspace import sourcelock, toml
+from sparkbuild.workspace import nodecheck, sourcelock, toml
 from sparkbuild.workspace.findings import Findings
 from sparkbuild.workspace.imagefile import load_image
 from sparkbuild.workspace.recipefile import load_recipe
 from sparkbuild.workspace.schema import Cluster, Config, Node
 from sparkbuild.workspace.workspace import Workspace
 
-_OURS = frozenset({"images", "recipes", "locks"})  # what the user writes; a store is cleaned by us
-LOCAL = "local"  # the embedded node and cluster: this machine
-
+LOCAL = nodecheck.LOCAL  # the embedded node and cluster: this machine
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 T = TypeVar("T")
@@ -62,14 +60,7 @@ def load_config(root: str) -> Config:
     nodes = {LOCAL: Node(), **config.nodes}
     findings = Findings(root, "config.toml")
     for name, settings in config.nodes.items():
-        place = os.path.normpath(settings.store) if settings.store else ""
-        if place in {"", ".", "/"} or place.split("/")[0] in {"..", "~", *_OURS}:
-            findings.add(
-                ("nodes", name, "store"),
-                f"the store of node `{name}` would lie among other things",
-                found=repr(settings.store),
-                wanted="a folder of its own: an absolute path, or one inside the workspace that holds no sources",
-            )
+        nodecheck.check(findings, name, settings)
     for name, cluster in config.clusters.items():
         for rank, node in enumerate(cluster.nodes):
             at = ("clusters", name, "nodes", rank)
