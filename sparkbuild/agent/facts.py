@@ -7,32 +7,44 @@ import importlib
 import threading
 from typing import Any
 
-from sparkbuild.agent.lanes import runs
+from sparkbuild.agent.lanes import runs, shelf_of
 from sparkbuild.agent.procs import Glance
 from sparkbuild.agent.protocol import Reporter
 
-# scheme of the goal -> module of this folder; each has observe(query) -> fact
-OBSERVERS = {"artifact": "artifacts", "archive": "assembled", "image": "images", "staged": "verify", "lane": "lanes"}
+# scheme of the goal (or what else is asked) -> module of this folder; each has observe(query) -> fact
+OBSERVERS = {
+    "artifact": "artifacts",
+    "archive": "assembled",
+    "image": "images",
+    "staged": "verify",
+    "lane": "lanes",
+    "node": "node",
+    "preflight": "preflight",
+}
+WAITING = {"node", "preflight"}  # for docker, for peers: others are looked at meanwhile
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "queries": [{"scheme", ...}]}; result {"facts": [...]} in the same order.
+    """Request {"store", "docker", "queries": [{"scheme", ...}]}; result {"facts": [...]} in the same order.
 
     A query that fails gives {"present": false, "problem": text}: one bad folder must not hide the rest of the node.
     Running lanes are asked at the same time as each other: one that hangs must not hold up the rest.
     """
     del reporter
     gc.disable()  # one look and out; what is allocated is the answer
-    glance = Glance()
+    shared = {"store": request["store"], "docker": request.get("docker", ""), "glance": Glance()}
+    if any(query["scheme"] == "lane" and query.get("runtime") == "docker" for query in request["queries"]):
+        shared["shelf"] = shelf_of(request)  # docker is asked when the first lane wants to know
     facts: list[dict[str, Any]] = [{}] * len(request["queries"])
     threads = []
 
     def look(index: int, query: dict[str, Any]) -> None:
-        facts[index] = _observe({"store": request["store"], **query, "glance": glance})
+        facts[index] = _observe({**shared, **query})
 
     quiet = []
     for index, query in enumerate(request["queries"]):
-        if query["scheme"] == "lane" and runs(request["store"], query["recipe"]):
+        running = query["scheme"] == "lane" and runs(request["store"], query["recipe"])
+        if running or query["scheme"] in WAITING:
             threads.append(threading.Thread(target=look, args=(index, query), daemon=True))
             threads[-1].start()
         else:

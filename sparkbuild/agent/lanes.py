@@ -1,4 +1,4 @@
-"""What is seen of a lane on this node: its record, its process, its port, and whether it answers as the right model."""
+"""What is seen of a lane on this node: its record, its process or container, its port, and whether it answers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sparkbuild.agent import procs
 from sparkbuild.agent.files import read_json, write_json
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.boxes import Shelf
     from sparkbuild.agent.records import LaneFact, LaneRecord
 
 LANE_FORMAT = "sparkbuild-lane/v1"
@@ -29,8 +30,32 @@ def record(store: str, recipe: str) -> LaneRecord | None:
     return cast("LaneRecord", found)
 
 
-def alive(found: LaneRecord) -> bool:
-    """True when the very process of the record lives."""
+def names(store: str) -> list[str]:
+    """All recipes that were ever launched on this node."""
+    try:
+        return sorted(os.listdir(os.path.join(store, "lanes")))
+    except OSError:
+        return []
+
+
+def in_docker(found: LaneRecord | None) -> bool:
+    """True when the launch made a container."""
+    return found is not None and found.get("runtime") == "docker"
+
+
+def shelf_of(request: dict[str, Any]) -> Shelf:
+    """The containers of this node's lanes, by the docker socket that a request names."""
+    from sparkbuild.agent.boxes import Shelf  # noqa: PLC0415 - lanes that are processes need no docker
+
+    return Shelf(str(request.get("docker") or "/var/run/docker.sock"))
+
+
+def alive(found: LaneRecord, shelf: Shelf | None = None) -> bool:
+    """True when the very process or container of the record lives."""
+    if in_docker(found):
+        from sparkbuild.agent.boxes import is_alive  # noqa: PLC0415 - as above
+
+        return is_alive((shelf or shelf_of({})).box(found["container"]))
     return procs.is_same(found.get("pid", 0), found.get("start_ticks", -1), found.get("boot_id", ""))
 
 
@@ -47,9 +72,10 @@ def mark(log: str) -> str:
 
 def members(found: LaneRecord) -> set[int]:
     """The lane's living processes: the session that the recorded process leads, and what this launch started outside
-    of it. Once that process is gone, its number may lead another's session, so only the mark counts.
+    of it. Once that process is gone, its number may lead another's session, so only the mark counts. A container's
+    are docker's business.
     """
-    if found.get("boot_id") != procs.boot_id():
+    if in_docker(found) or found.get("boot_id") != procs.boot_id():
         return set()
     pids = procs.marked(mark(found["log"]))
     if alive(found):
@@ -59,11 +85,7 @@ def members(found: LaneRecord) -> set[int]:
 
 def lane_of(store: str, pid: int) -> str:
     """The lane of this store that a process belongs to, "" when none."""
-    try:
-        names = os.listdir(os.path.join(store, "lanes")) if pid else []
-    except OSError:
-        return ""
-    for name in names:
+    for name in names(store) if pid else []:
         found = record(store, name)
         if found is not None and pid in members(found):
             return name
@@ -71,37 +93,75 @@ def lane_of(store: str, pid: int) -> str:
 
 
 def runs(store: str, recipe: str) -> bool:
-    """True when the lane's process lives."""
+    """True when the lane is to be asked for an answer: its process lives, or it is in a container and may."""
     found = record(store, recipe)
-    return found is not None and alive(found)
+    return found is not None and (in_docker(found) or alive(found))
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "recipe", "port", "glance"?}; a LaneFact."""
+    """Query {"store", "docker", "recipe", "port", "runtime", "glance"?, "shelf"?}; a LaneFact.
+
+    Docker is only asked when the record or the query is about a container.
+    """
     store, recipe = query["store"], query["recipe"]
     glance: procs.Glance = query.get("glance") or procs.Glance()
     found = record(store, recipe)
     fact: LaneFact = {"record": found, "alive": False, "listening": False, "answers": False, "port_holder": None}
+    shelf = None
+    if in_docker(found) or query.get("runtime") == "docker":
+        shelf = query.get("shelf") or shelf_of(query)
+        _contained(fact, recipe, shelf)
     port = query.get("port") or (found or {}).get("port", 0)
-    if found is not None and alive(found):
+    if found is not None and alive(found, shelf):
         fact["alive"] = True
-        inodes = glance.inodes(found["port"])
-        pids = glance.session_of(found["pid"])
-        fact["listening"] = bool(inodes) and procs.owns_socket(pids, inodes) is not None
+        inodes = glance.inodes(found["port"]) if found["port"] else set()
+        # the processes of a container may be hidden from us; its port was free when it was launched
+        pids = set() if in_docker(found) else glance.session_of(found["pid"])
+        fact["listening"] = bool(inodes) and (in_docker(found) or procs.owns_socket(pids, inodes) is not None)
         if fact["listening"]:
             fact.update(_answers(found))
         if port != found["port"]:
             fact["port_holder"] = _foreign(store, port, glance, pids)
     else:
         if found is not None:
-            fact["last_lines"] = last_lines(os.path.join(store, found["log"]), 15)
+            fact["last_lines"] = log_end(store, found, query, 15)
         ours = members(found) if found is not None and glance.inodes(port) else set()
         fact["port_holder"] = _foreign(store, port, glance, ours)
+    fact["others"] = _others(store, recipe, shelf)
     return dict(fact)
 
 
+def _contained(fact: LaneFact, recipe: str, shelf: Shelf) -> None:
+    """What docker knows of the recipe's containers."""
+    from sparkbuild.agent.boxes import is_alive  # noqa: PLC0415 - only for lanes in containers
+
+    named = (fact["record"] or {}).get("container", "")
+    box = shelf.box(named)
+    fact["docker_problem"] = shelf.problem
+    fact["state"] = box["status"] or box["state"] if box else ""
+    # one that was only created holds its name; dead ones are kept for their logs
+    fact["left"] = [
+        one for one in shelf.of(recipe) if one["id"] != named and (is_alive(one) or one["state"] == "created")
+    ]
+    fact["stranger"] = "" if shelf.problem or is_alive(box) else shelf.stranger(recipe)
+
+
+def _others(store: str, recipe: str, shelf: Shelf | None) -> list[str]:
+    """Other lanes that hold this node: a node serves one."""
+    from sparkbuild.agent.boxes import is_alive  # noqa: PLC0415 - 1 ms, once per look
+
+    found = set()
+    for name in names(store):
+        other = record(store, name) if name != recipe else None
+        if other is not None and not in_docker(other) and alive(other):
+            found.add(name)
+    if shelf is not None:
+        found |= {box["recipe"] for box in shelf.boxes if box["recipe"] != recipe and is_alive(box)}
+    return sorted(found)
+
+
 def _foreign(store: str, port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
-    holder = procs.holder(port, glance)
+    holder = procs.holder(port, glance) if port else None
     if holder is None or holder["pid"] in ours:
         return None
     return {**holder, "lane": lane_of(store, holder["pid"])}
@@ -143,6 +203,18 @@ def get(host: str, port: int, path: str, timeout: float = ANSWER_TIMEOUT) -> tup
                         length = end + 4 + int(value)
     head, _, body = bytes(data).partition(b"\r\n\r\n")
     return int(head.split(None, 2)[1]), body
+
+
+def log_end(store: str, found: LaneRecord, request: dict[str, Any], count: int) -> list[str]:
+    """The last lines of a rank's log, wherever it is kept."""
+    if not in_docker(found):
+        return last_lines(os.path.join(store, found["log"]), count)
+    from sparkbuild.agent.dockerd import Dockerd, DockerdError  # noqa: PLC0415 - only for containers
+
+    try:
+        return list(Dockerd(str(request.get("docker") or "/var/run/docker.sock")).logs(found["container"], tail=count))
+    except DockerdError:
+        return []
 
 
 def last_lines(path: str, count: int) -> list[str]:

@@ -37,7 +37,8 @@ except OSError as error:
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request: {"store", "recipe", "key", "parts", "argv", "env", "host", "port", "model_id", "protect", "lock"}.
+    """Request: {"store", "docker", "recipe", "launch", "rank", "world_size", "key", "parts", "argv", "env", "host",
+    "port", "model_id", "protect", "lock"}. Port 0: this rank serves nobody.
 
     `env` may hold secrets: it goes to the process and nowhere else. Result: {"record": LaneRecord}. Errors: kind
     "port" when the port is held, "engine" when a lane of this recipe still runs.
@@ -47,12 +48,14 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     os.makedirs(folder, exist_ok=True)
     with locked(os.path.join(folder, "lock"), f"lane {recipe}"):
         before = lanes.record(store, recipe)
-        if before is not None and lanes.alive(before):
-            raise AgentError(f"lane {recipe} already runs", kind="engine", found=f"process {before['pid']}")
+        if before is not None and lanes.alive(before, lanes.shelf_of(request) if lanes.in_docker(before) else None):
+            what = f"container {before['container'][:12]}" if lanes.in_docker(before) else f"process {before['pid']}"
+            raise AgentError(f"lane {recipe} already runs", kind="engine", found=what)
         if before is not None and (left := lanes.members(before)):
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, LEFT_GRACE)
-        check_port(store, request["port"])
+        if request["port"]:
+            check_port(store, request["port"])
         log = _new_log(recipe)
         _prune(folder)
         record = _start(request, store, log)
@@ -108,8 +111,13 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
         record: LaneRecord = {
             "format": lanes.LANE_FORMAT,
             "recipe": request["recipe"],
+            "runtime": "process",
+            "launch": request["launch"],
+            "rank": request["rank"],
+            "world_size": request["world_size"],
             "key": request["key"],
             "parts": request["parts"],
+            "container": "",
             "pid": process.pid,
             "start_ticks": procs.start_ticks(process.pid) or 0,
             "boot_id": procs.boot_id(),

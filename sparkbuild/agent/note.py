@@ -7,14 +7,14 @@ from typing import Any
 from sparkbuild.agent import lanes
 from sparkbuild.agent.protocol import AgentError, Reporter
 
-_FIELDS = ("key", "parts", "ready", "gates", "served_at", "protect")
+_FIELDS = ("key", "parts", "ready", "gates", "served_at", "protect", "stopped_at")
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "recipe", "pid", "set": {field: value}}; refuses when another process is recorded by now."""
+    """Request {"store", "recipe", "launch", "set": {field: value}}; refuses when another launch is recorded by now."""
     del reporter
     found = lanes.record(request["store"], request["recipe"])
-    if found is None or found["pid"] != request["pid"]:
+    if found is None or found.get("launch", "") != request["launch"]:
         raise AgentError(f"lane {request['recipe']} was replaced meanwhile", kind="engine")
     for field in _FIELDS:
         if field in request["set"]:

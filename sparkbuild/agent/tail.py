@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent import lanes
 from sparkbuild.agent.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.records import LaneRecord
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -19,6 +22,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             kind="engine",
             next=f"doit serve:{request['recipe']}",
         )
+    if lanes.in_docker(found):
+        return _of_container(found, request, reporter)
     path = os.path.join(request["store"], found["log"])
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -37,3 +42,13 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
                 break
             time.sleep(0.1)
     return {"log": found["log"], "alive": lanes.alive(found)}
+
+
+def _of_container(found: LaneRecord, request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    from sparkbuild.agent.dockerd import Dockerd  # noqa: PLC0415 - only for lanes in containers
+
+    container = found["container"]
+    docker = Dockerd(str(request["docker"]))
+    for line in docker.logs(container, tail=max(1, request["lines"]), follow=bool(request["follow"])):
+        reporter.log(line)
+    return {"log": f"container {container[:12]}", "alive": lanes.alive(found, lanes.shelf_of(request))}

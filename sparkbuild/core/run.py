@@ -59,6 +59,9 @@ class Run:
         self.report = report or (lambda _progress: None)
         self.force = force
         self.options = dict(options or {})
+        self.unfinished = (
+            ""  # set by `apply` when it leaves the goal on its way, as it was asked to: what to tell of it
+        )
 
     def note(self, text: str) -> None:
         """Add lines to the step's log, each with the UTC time."""

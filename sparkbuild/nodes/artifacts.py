@@ -31,14 +31,19 @@ def path_in_store(spec: ArtifactSpec) -> str:
     return os.path.join("artifacts", spec.sha256[:2], spec.sha256, os.path.basename(spec.filename))
 
 
-def artifact_goal(node: str, lock: str, component: str, spec: ArtifactSpec, *, suffix: str = "") -> Goal:
-    """The goal of having the artifact on a node. `suffix` tells the tasks of several nodes apart."""
+def artifact_goal(
+    node: str, lock: str, component: str, spec: ArtifactSpec, *, suffix: str = "", source: Goal | None = None
+) -> Goal:
+    """The goal of having the artifact on a node. `suffix` tells the tasks of several nodes apart; `source` is the same
+    artifact on the machine that sends it, for a node without internet.
+    """
     return Goal(
         task=f"artifact:{lock}:{component}{suffix}",
         uri=Uri("artifact", node, f"{lock}/{component}"),
         key=Key({"sha256": spec.sha256, "filename": spec.filename}),
         doc=f"fetch {spec.wheel or spec.url} as pinned in locks/{lock}.source.lock",
         spec=spec,
+        needs=(source,) if source else (),
         pools=("fetch",),
         transient=True,
     )
@@ -81,9 +86,7 @@ class ArtifactKind:
         if self._nodes is None or not self._nodes.place(goal.node).offline:
             return int(run.call(goal.node, "fetch", request)["bytes"])
         here = self._nodes.agent(LOCAL)
-        if not here.call("facts", {"queries": [{"scheme": self.scheme, **self.query(goal)}]})["facts"][0]["present"]:
-            run.note(f"{goal.node} is offline: fetched by this machine, then sent")
-            run.call(LOCAL, "fetch", request)
+        run.note(f"{goal.node} is offline: fetched by this machine, which sends it now")
 
         def on_event(event: dict[str, Any]) -> None:
             if event.get("event") == "progress":

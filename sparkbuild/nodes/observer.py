@@ -9,6 +9,7 @@ from typing import Any
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Agent, Kind
+from sparkbuild.nodes.survey import everywhere
 
 Fact = dict[str, Any]
 
@@ -17,7 +18,8 @@ class Observer:
     """Looks at the nodes for goals of the given kinds.
 
     A kind with a method `observe(goal) -> fact` is looked at by the operator's own machine (run packages); all others
-    through the agent of their node. A node that does not answer gives {"unreachable": message} for each of its goals.
+    through the agents of their nodes. A node that does not answer gives {"unreachable": message} for each of its goals.
+    A goal that is on several nodes has the fact {"ranks": {node: fact}}.
     """
 
     def __init__(self, kinds: Mapping[str, Kind], agent: Callable[[str], Agent]) -> None:
@@ -47,18 +49,16 @@ class Observer:
             if local is not None:
                 self._keep(goal, local(goal))
             else:
-                by_node.setdefault(goal.nodes[0], []).append(goal)
-        if len(by_node) == 1:
-            for node, asked in by_node.items():
-                self._ask(node, asked)
-        else:
-            threads = [threading.Thread(target=self._ask, args=item, daemon=True) for item in by_node.items()]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+                for node in goal.nodes:
+                    by_node.setdefault(node, []).append(goal)
+        seen = everywhere(tuple(by_node), lambda node: self._ask(node, by_node[node]))
+        for goal in dict.fromkeys(goal for asked in by_node.values() for goal in asked):
+            if len(goal.nodes) == 1:
+                self._keep(goal, seen[goal.nodes[0]][goal.target])
+            else:
+                self._keep(goal, {"ranks": {node: seen[node][goal.target] for node in goal.nodes}})
 
-    def _ask(self, node: str, goals: list[Goal]) -> None:
+    def _ask(self, node: str, goals: list[Goal]) -> dict[str, Fact]:
         queries = [{"scheme": goal.uri.scheme, **self._kinds[goal.uri.scheme].query(goal)} for goal in goals]
         try:
             facts = self._agent(node).call("facts", {"queries": queries})["facts"]
@@ -66,8 +66,7 @@ class Observer:
                 raise NodeError(f"the agent on {node} answered {len(facts)} questions of {len(goals)}")
         except SparkbuildError as error:
             facts = [{"unreachable": str(error)}] * len(goals)
-        for goal, fact in zip(goals, facts, strict=True):
-            self._keep(goal, fact)
+        return {goal.target: fact for goal, fact in zip(goals, facts, strict=True)}
 
     def _keep(self, goal: Goal, fact: Fact) -> None:
         with self._guard:

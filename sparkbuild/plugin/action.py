@@ -94,6 +94,10 @@ class GoalAction(_Action):
             size = kind.apply(goal, verdict, surroundings)
             _check_inputs(goal, here)
             after = here.look_again(goal)
+            if after.state != OK and surroundings.unfinished:
+                self.result = surroundings.unfinished
+                here.runlog.write("unfinished", task=goal.task, uri=goal.target, text=self.result)
+                return
             if after.state != OK:
                 raise NotMadeError(
                     f"{goal.task} ended without an error, but {goal.uri} is not as it should be",
@@ -157,13 +161,14 @@ class StopAction(_Action):
 
     def work(self, here: Session, log: Path) -> None:
         """See the class."""
-        texts = []
-        for node in self.nodes:
-            done = here.nodes.agent(node).call("stop", {"recipe": self.recipe, "grace": self.grace})
-            if done["stopped"]:
-                how = f"; it had to be killed after {self.grace:.0f} s" if done["killed"] else ""
-                texts.append(f"stopped process {done['pid']} on {node}{how}")
-        text = "; ".join(texts) or f"lane {self.recipe} does not run on {', '.join(self.nodes)}"
+        from sparkbuild.serving.stop import failure, stop_lane  # noqa: PLC0415 - only when a lane is stopped
+
+        done = stop_lane(here.nodes, self.recipe, self.nodes, self.grace)
+        error = failure(self.recipe, done)
+        if error is not None:
+            raise error
+        text = "; ".join(one.text for one in done if one.text)
+        text = text or f"lane {self.recipe} does not run on {', '.join(self.nodes)}"
         self.result = text
         here.runlog.write("stopped", task=self.task.name, text=text, log=here.relative(log))
 

@@ -24,6 +24,7 @@ _LINES = {
     "default": 200,
     "help": "how many of the last lines",
 }
+_RANK = {"name": "rank", "long": "rank", "type": int, "default": 0, "help": "of which rank, where a lane has several"}
 
 
 class Logs(FactCommand):
@@ -34,7 +35,7 @@ class Logs(FactCommand):
     doc_purpose = "show the log of a lane"
     doc_usage = "RECIPE"
     doc_description = None
-    cmd_options = (_FOLLOW, _LINES)
+    cmd_options = (_FOLLOW, _LINES, _RANK)
 
     def get_options(self) -> list[Any]:
         """See doit. Its -f (another dodo file) keeps only its long name here: -f follows, as in tail."""
@@ -44,12 +45,15 @@ class Logs(FactCommand):
                 option.short = ""
         return options
 
-    def _execute(self, follow: bool, lines: int, pos_args: Any = None) -> int:  # noqa: FBT001
+    def _execute(self, follow: bool, lines: int, rank: int, pos_args: Any = None) -> int:  # noqa: FBT001
         if len(pos_args or ()) != 1:
             raise InvalidCommand("name one recipe: doit logs <recipe> [-f]")
         names = self.recipes(pos_args)
         goal = self.session.goals.lanes.get(names[0])
-        node = goal.nodes[0] if goal else self.session.lane_of_broken(names[0])[0]
+        nodes = goal.nodes if goal else (self.session.lane_of_broken(names[0])[0],)
+        if not 0 <= rank < len(nodes):
+            raise InvalidCommand(f"lane {names[0]} has no rank {rank}: 0 to {len(nodes) - 1}")
+        node = nodes[rank]
 
         def show(event: dict[str, Any]) -> None:
             if event.get("event") == "log":

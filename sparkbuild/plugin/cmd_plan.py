@@ -64,7 +64,7 @@ class PlanCommand(FactCommand):
             head = f"{step.state:<8}{step.goal.node:<{place + 2}}{step.goal.task:<{width + 2}}"
             amount = "" if step.state == "ok" else units.size(step.bytes) if step.bytes != 0 else ""
             reasons = [reason.text for reason in step.reasons] or [step.verdict.told or "up to date"]
-            error = self.session.preflight(step.goal) if step.state != "ok" else None
+            error = self.session.preflight(step) if step.state != "ok" else None
             if error is not None:
                 self.hopeless = True
                 reasons += ["cannot be made so:", *(f"  {line}" for line in str(error).splitlines())]
@@ -79,12 +79,25 @@ class PlanCommand(FactCommand):
     def _print_launch(self, step: Step) -> None:
         kind: Any = self.session.kinds["lane"]
         try:
-            launch = kind.launch_of(step.goal)
+            launches = kind.launches_of(step.goal)
         except SparkbuildError:
             return  # said among the reasons
-        self.outstream.write(f"        argv {json.dumps(list(launch.argv), ensure_ascii=False)}\n")
-        for name, value in launch.shown_env().items():
-            self.outstream.write(f"        env  {name}={value}\n")
+        for rank, launch in launches:
+            if len(launches) > 1:
+                fabric = rank.fabric
+                self.outstream.write(f"    rank {rank.rank} on {rank.node}, {fabric.address} ({fabric.interface})\n")
+                self.outstream.write(f"        fabric {fabric.network}: {fabric.origin}\n")
+            self.outstream.write(f"        argv {json.dumps(list(launch.argv), ensure_ascii=False)}\n")
+            for name, value in launch.shown_env().items():
+                origin = f"    # {launch.origins[name]}" if name in launch.origins else ""
+                shown = json.dumps(value, ensure_ascii=False) if "\n" in value else value
+                self.outstream.write(f"        env  {name}={shown}{origin}\n")
+            for name in launch.secrets:
+                if name not in launch.env:
+                    self.outstream.write(f"        secret {name} as the file /run/secrets/{name}\n")
+            for bind in launch.mounts:
+                how = "read-only" if bind.read_only else "writable"
+                self.outstream.write(f"        mount {bind.source} at {bind.target}, {how}\n")
 
     def _print_sum(self, made: Plan, named: list[str]) -> None:
         counts = {state: sum(step.state == state for step in made) for state in ("run", "maybe", "unknown", "ok")}

@@ -11,6 +11,7 @@ from sparkbuild.core.reasons import Reason
 from sparkbuild.plugin import units
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.hints import spoken
+from sparkbuild.serving.judge import ranks_of
 
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
 
@@ -33,7 +34,7 @@ class Status(FactCommand):
         session.observer.look(lanes.values())
         rows = [self._row(name, lanes.get(name)) for name in names]
         known = {*session.goals.lanes, *(name.partition("/")[2] for name in session.goals.problems)}
-        rows = [row for row in rows if row["recipe"] in known or row["pid"]]  # a lane whose recipe is gone, if it runs
+        rows = [row for row in rows if row["recipe"] in known or row["key"]]  # a lane whose recipe is gone, if it runs
         if as_json:
             self.outstream.write(json.dumps({"lanes": rows}, ensure_ascii=False, indent=1) + "\n")
         else:
@@ -42,8 +43,14 @@ class Status(FactCommand):
 
     def _row(self, recipe: str, goal: Goal | None) -> dict[str, Any]:
         """One lane; a recipe that cannot be read has no goal, but may have a lane that runs."""
+        lost: list[str] = []
+        away: list[str] = []
         if goal:
-            node, fact = goal.nodes[0], self.session.observer.fact(goal)
+            seen = ranks_of(goal, self.session.observer.fact(goal))
+            node, fact = goal.nodes[0], seen[0].fact
+            away = [one.node for one in seen[1:] if "unreachable" in one.fact]
+            if any(one.alive for one in seen):
+                lost = [f"rank {one.rank} on {one.node}" for one in seen if not one.alive and one.node not in away]
         else:
             node, fact = self.session.lane_of_broken(recipe)
         record = fact.get("record") or {}
@@ -54,11 +61,14 @@ class Status(FactCommand):
             "recipe": recipe,
             "cluster": goal.node if goal else None,
             "node": node,
-            "state": _state(fact),
+            "nodes": list(goal.nodes) if goal else [node],
+            "state": (f"broken ({', '.join(lost)} does not run)" if lost else _state(fact))
+            + (f"; {', '.join(away)} does not answer" if away and "unreachable" not in fact else ""),
             "since": record.get("served_at") or record.get("launched_at") if alive else record.get("stopped_at"),
             "model_id": record.get("model_id") if alive or not goal else goal.spec.model_id,
             "url": f"http://{record['host']}:{record['port']}/v1" if alive else None,
-            "pid": record.get("pid") if alive else None,
+            "pid": (record.get("pid") or None) if alive else None,
+            "container": (record.get("container") or None) if alive else None,
             "lock": record.get("lock") if alive else None,
             "key": (record.get("key") or "")[:12] if alive else None,
             "current": goal is not None and not any(_differs(reason, goal) for reason in reasons),
@@ -79,7 +89,9 @@ class Status(FactCommand):
             if row["url"]:
                 age = units.duration(time.time() - row["since"]) if row["since"] else "?"
                 lock = (row["lock"] or "?").split("@")
-                self.outstream.write(f"    {row['model_id']} at {row['url']}, process {row['pid']}, up {age}\n")
+                what = f"container {row['container'][:12]}" if row["container"] else f"process {row['pid']}"
+                where = f" on {', '.join(row['nodes'])}" if len(row["nodes"]) > 1 else ""
+                self.outstream.write(f"    {row['model_id']} at {row['url']}, {what}{where}, up {age}\n")
                 self.outstream.write(f"    from lock {lock[0]} ({lock[-1][:12]}), key {row['key']}")
                 self.outstream.write(
                     "" if row["current"] else spoken(f"; the recipe has changed: doit why serve:{row['recipe']}")

@@ -8,10 +8,13 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.plugin.action import GoalAction, StopAction
 
 _PARAMS: dict[str, list[dict[str, Any]]] = {
+    "lane": [
+        {"name": "no_wait", "long": "no-wait", "type": bool, "default": False, "help": "launch, do not wait for it"},
+    ],
     "report": [
         {"name": "label", "long": "label", "default": "", "help": "label of the run package [the recipe's]"},
         {"name": "again", "long": "again", "type": bool, "default": False, "help": "run though a package exists"},
-    ]
+    ],
 }
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
-from sparkbuild.images.docker import DockerSpec, archive_goal, sync_goal
+from sparkbuild.images.docker import FILES, DockerSpec, archive_goal, python_in, reference, sync_goal
 from sparkbuild.images.venv import VenvSpec, folder_in_store, image_goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, artifact_goal, path_in_store
 from sparkbuild.serving.lane import LaneSpec, lane_goal
@@ -41,18 +41,10 @@ def assemble(workspace: Workspace) -> Goals:
         for node in builder.image_nodes[name]:
             builder.image(name, node)
     for name, recipe in workspace.recipes.items():
-        nodes = workspace.nodes_of(recipe)
-        if len(nodes) == 1:
-            try:
-                builder.recipe(recipe, nodes[0])
-            except ConfigError as error:
-                goals.problems[f"recipes/{name}"] = error
-        else:
-            goals.problems[f"recipes/{name}"] = ConfigError(
-                f"recipe {name} is for a cluster of {len(nodes)} nodes; runtime `process` serves on one",
-                where=f"recipes/{name}/recipe.toml",
-                next="give it a cluster of one node",
-            )
+        try:
+            builder.recipe(recipe, workspace.nodes_of(recipe))
+        except ConfigError as error:
+            goals.problems[f"recipes/{name}"] = error
     return goals
 
 
@@ -106,13 +98,16 @@ class _Builder:
 
     def _artifact(self, node: str, lock: str, component: str, spec: ArtifactSpec) -> Goal:
         suffix = f":{node}" if len(self.artifact_nodes[f"artifact:{lock}/{component}"]) > 1 else ""
-        return self.goals.add(artifact_goal(node, lock, component, spec, suffix=suffix))
+        offline = self.workspace.config.nodes[node].offline
+        source = self._artifact(LOCAL, lock, component, spec) if offline else None
+        return self.goals.add(artifact_goal(node, lock, component, spec, suffix=suffix, source=source))
 
-    def recipe(self, recipe: Recipe, node: str) -> None:
-        """All goals of a recipe: what it stages, its lane, its report."""
-        staged = {block.id: self._staged(recipe, block, node) for block in recipe.spec.staging}
-        image = self.image(recipe.spec.image, node)
-        lane = self.goals.add(self._lane(recipe, node, image, staged))
+    def recipe(self, recipe: Recipe, nodes: tuple[str, ...]) -> None:
+        """All goals of a recipe: what it stages on each node, its lane, its report."""
+        self._check_runtime(recipe)
+        staged = [{block.id: self._staged(recipe, block, node) for block in recipe.spec.staging} for node in nodes]
+        images = [self.image(recipe.spec.image, node) for node in nodes]
+        lane = self.goals.add(self._lane(recipe, nodes, images, staged))
         self.goals.lanes[recipe.name] = lane
         bench = recipe.spec.bench
         if bench is not None:
@@ -120,15 +115,14 @@ class _Builder:
 
             used = (self.workspace.images[name].lock for name in (recipe.spec.image, bench.image))
             locks = {lock.name: lock.sha256 for lock in used}
-            harness = self.image(bench.image, node)
+            harness = self.image(bench.image, LOCAL)
             self.goals.add(bench_goal(recipe.name, recipe.spec.cluster, bench, lane, harness, locks=locks))
 
     def _staged(self, recipe: Recipe, block: Staging, node: str) -> Goal:
         lock, component = block.src.removeprefix("artifact:").split("/", 1)
         artifact = self.workspace.locks[lock].artifact(component)
         spec = ArtifactSpec(artifact.filename, artifact.sha256, artifact.wheel, artifact.url)
-        suffix = f":{node}" if len(self.artifact_nodes[block.src]) > 1 else ""
-        fetched = self.goals.add(artifact_goal(node, lock, component, spec, suffix=suffix))
+        fetched = self._artifact(node, lock, component, spec)
         files = FilesSpec(
             dst=block.dst or os.path.join("staged", recipe.name, block.id),
             archive=path_in_store(spec),
@@ -148,9 +142,23 @@ class _Builder:
             )
         return self.goals.add(goal)
 
-    def _lane(self, recipe: Recipe, node: str, image: Goal, staged: dict[str, Goal]) -> Goal:
+    def _check_runtime(self, recipe: Recipe) -> None:
+        """A container runs in a docker image, a process in an environment."""
+        kind = "docker" if isinstance(self.workspace.images[recipe.spec.image].spec, DockerImage) else "venv"
+        runtime = recipe.spec.serve.runtime
+        if (kind == "docker") != (runtime == "docker"):
+            raise ConfigError(
+                f"image {recipe.spec.image} is of kind {kind}, and runtime {runtime} cannot run it",
+                where=f"{recipe.dir}/recipe.toml",
+                wanted="runtime docker with an image of kind docker, or process with one of kind venv",
+                next=f'set runtime = "{"docker" if kind == "docker" else "process"}" in [serve]',
+            )
+
+    def _lane(self, recipe: Recipe, nodes: tuple[str, ...], images: list[Goal], staged: list[dict[str, Goal]]) -> Goal:
         serve = recipe.spec.serve
         lock = self.workspace.images[recipe.spec.image].lock
+        cluster = recipe.spec.cluster
+        in_docker = serve.runtime == "docker"
         spec = LaneSpec(
             recipe=recipe.name,
             folder=recipe.dir,
@@ -162,12 +170,25 @@ class _Builder:
             ready_timeout=serve.ready_timeout,
             stop_grace=serve.stop_grace,
             protect=recipe.spec.protect,
-            image=folder_in_store(image),
-            staged={block: goal.spec.dst for block, goal in staged.items()},
+            image_paths={"python": python_in(images[0].spec), "files": FILES} if in_docker else {},
+            image=reference(images[0].spec.name, images[0].key) if in_docker else folder_in_store(images[0]),
+            staged={block: goal.spec.dst for block, goal in staged[0].items()},
             lock=f"{lock.name}@{lock.sha256}",
             gates=tuple(recipe.spec.gates),
+            runtime=serve.runtime,
+            model=serve.model,
+            args=serve.args,
+            head_args=serve.head_args,
+            worker_args=serve.worker_args,
+            network=serve.network,
+            min_memory=serve.min_memory,
+            wait=serve.wait,
+            mounts=serve.mounts,
+            docker=serve.docker,
+            cluster=cluster,
+            fabric=self.workspace.config.clusters[cluster].fabric,
         )
-        return lane_goal(recipe.spec.cluster, (node,), spec, image=image, staged=staged, inputs=recipe.inputs)
+        return lane_goal(cluster, nodes, spec, images=images, staged=staged, inputs=recipe.inputs)
 
 
 def _image_nodes(workspace: Workspace) -> dict[str, list[str]]:
@@ -176,9 +197,9 @@ def _image_nodes(workspace: Workspace) -> dict[str, list[str]]:
     """
     found: dict[str, dict[str, None]] = {name: {} for name in workspace.images}
     for recipe in workspace.recipes.values():
-        used = [recipe.spec.image] + ([recipe.spec.bench.image] if recipe.spec.bench else [])
-        for image in used:
-            found[image].update(dict.fromkeys(workspace.nodes_of(recipe)))
+        found[recipe.spec.image].update(dict.fromkeys(workspace.nodes_of(recipe)))
+        if recipe.spec.bench:
+            found[recipe.spec.bench.image][LOCAL] = None  # a harness runs on this machine and asks the lane from here
     first = next(iter(workspace.config.nodes))
     for name, unused in workspace.images.items():
         if not found[name] and not isinstance(unused.spec, DockerImage):
@@ -190,7 +211,10 @@ def _artifact_nodes(workspace: Workspace) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for recipe in workspace.recipes.values():
         for block in recipe.spec.staging:
-            found.setdefault(block.src, set()).update(workspace.nodes_of(recipe))
+            nodes = workspace.nodes_of(recipe)
+            # what a node without internet needs is fetched by this machine
+            offline = any(workspace.config.nodes[node].offline for node in nodes)
+            found.setdefault(block.src, set()).update(nodes, {LOCAL} if offline else ())
     for image in workspace.images.values():
         if isinstance(image.spec, DockerImage):
             for component in image.spec.debs:

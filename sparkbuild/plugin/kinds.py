@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 def kinds(root: str, nodes: Nodes, target: Callable[[Goal, Run], BenchTarget] | None) -> Mapping[str, Kind]:
     """The kinds by scheme. `nodes` are the ways to the nodes; `target` what a bench must know, if there are any."""
     found: dict[str, Kind] = {
-        "artifact": ArtifactKind(root),
+        "artifact": ArtifactKind(root, nodes),
         "archive": ArchiveKind(root),
         "image": ImageKind(root, nodes),
         "staged": FilesKind(),
-        "lane": LaneKind(root, nodes.store, check_gates),
+        "lane": LaneKind(root, nodes, check_gates),
     }
     if target is not None:
         from sparkbuild.bench.kind import BenchKind  # noqa: PLC0415 - a workspace without benches need not load it

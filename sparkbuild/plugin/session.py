@@ -21,6 +21,7 @@ from sparkbuild.core.state import Made, StateStore
 from sparkbuild.nodes.ahead import Ahead
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.observer import Observer
+from sparkbuild.nodes.survey import survey
 from sparkbuild.plugin.goals import Goals, assemble
 from sparkbuild.plugin.kinds import kinds
 from sparkbuild.plugin.target import bench_target
@@ -162,7 +163,7 @@ class Session:
         """The node and fact of a lane whose recipe cannot be read: where it has a record, else the first node."""
         nodes, _ = self.stoppable()[recipe]
         query = {"scheme": "lane", "recipe": recipe, "port": 0}
-        facts = {node: self.nodes.agent(node).call("facts", {"queries": [query]})["facts"][0] for node in nodes}
+        facts = survey(self.nodes.agent, dict.fromkeys(nodes, query))
         node = max(nodes, key=lambda node: (bool(facts[node].get("alive")), facts[node].get("record") is not None))
         return node, facts[node]
 

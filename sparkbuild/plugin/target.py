@@ -10,6 +10,7 @@ from sparkbuild.core.errors import NotReadyError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.images.venv import folder_in_store
+from sparkbuild.serving.judge import ranks_of
 
 if TYPE_CHECKING:
     from sparkbuild.bench.target import BenchTarget
@@ -22,12 +23,12 @@ def bench_target(goal: Goal, look: Callable[[Goal], Verdict], store: Callable[[s
     from sparkbuild.bench.target import BenchTarget  # noqa: PLC0415 - only when a bench runs
 
     lane, harness = goal.needs
-    fact = look(lane).fact or {}
-    record = fact.get("record")
-    if not fact.get("alive") or record is None:
+    head = ranks_of(lane, look(lane).fact or {})[0]
+    record = head.record
+    if not head.alive or record is None:
         raise NotReadyError(f"lane {goal.spec.recipe} does not run", next=f"doit serve:{goal.spec.recipe}")
+    image = os.path.join(store(harness.node), folder_in_store(harness))
     base = store(lane.nodes[0])
-    image = os.path.join(base, folder_in_store(harness))
     return BenchTarget(
         base_url=f"http://{record['host']}:{record['port']}",
         model_id=record["model_id"],

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sparkbuild.core.errors import GateError, NotReadyError, PortInUseError, SparkbuildError
+from sparkbuild.core.errors import GateError, NodeError, NotReadyError, PortInUseError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.state import Made
-from sparkbuild.serving import lane
+from sparkbuild.serving import judge
+from sparkbuild.serving.judge import Seen
 from sparkbuild.serving.lane import LaneSpec
 
 if TYPE_CHECKING:
-    from sparkbuild.serving.render import Launch
+    from sparkbuild.nodes.cluster import Nodes
+    from sparkbuild.serving.launching import Launcher
+    from sparkbuild.serving.render import Launch, Rank
 
 # (gates, base_url, model_id, run) -> one record per gate; raises GateError. Handed in: gates are a room of their own.
 Checker = Callable[[Sequence[Any], str, str, Run], list[dict[str, Any]]]
+Record = dict[str, Any]
 
 
 class LaneKind:
@@ -28,103 +33,134 @@ class LaneKind:
 
     scheme = "lane"
 
-    def __init__(self, root: str, store: Callable[[str], str], checker: Checker) -> None:
+    def __init__(self, root: str, nodes: Nodes, checker: Checker) -> None:
         self._root = root
-        self._store = store
+        self._nodes = nodes
         self._checker = checker
+        self._made: Launcher | None = None
+
+    @property
+    def _launcher(self) -> Launcher:
+        if self._made is None:
+            from sparkbuild.serving.launching import Launcher  # noqa: PLC0415 - only when a lane is launched or shown
+
+            self._made = Launcher(self._root, self._nodes)
+        return self._made
 
     def query(self, goal: Goal) -> dict[str, Any]:
-        """What the agent needs to look."""
-        return {"recipe": goal.spec.recipe, "port": goal.spec.port}
+        """What the agents need to look."""
+        return {"recipe": goal.spec.recipe, "port": goal.spec.port, "runtime": goal.spec.runtime}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
-        """See lane.judge."""
-        return lane.judge(goal, fact, last)
+        """See judge.judge."""
+        return judge.judge(goal, fact, last)
 
-    def launch_of(self, goal: Goal) -> Launch:
-        """The exact argv and environment that a launch would use."""
-        from sparkbuild.serving import render  # noqa: PLC0415 - only when a lane is launched or shown
+    def launches_of(self, goal: Goal) -> tuple[tuple[Rank, Launch], ...]:
+        """The exact argv and environment of each rank that a launch would use."""
+        return self._launcher.launches(goal)
 
-        spec: LaneSpec = goal.spec
-        node = goal.nodes[0]
-        where = f"{spec.folder}/recipe.toml"
-        values = render.context(self._root, self._store(node), node, spec)
-        return render.launch(spec, values, render.read_secrets(self._root, spec.secrets, where))
+    def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
+        """Why making the lane would fail, as far as that can be told before anything is built for it."""
+        try:
+            if "launch" not in judge.steps(goal, verdict.fact):
+                self._launcher.launches(goal)
+                return None
+            found = self._launcher.problems(goal, verdict.fact)
+        except SparkbuildError as error:
+            return error
+        from sparkbuild.serving.launching import refused  # noqa: PLC0415 - as above
+
+        return refused(goal, found) if found else None
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Do the steps that are missing. Until it is ready, an interrupt or a failure takes the lane down again."""
         spec: LaneSpec = goal.spec
-        node = goal.nodes[0]
         fact = verdict.fact
-        todo = lane.steps(goal, fact, force=run.force)
-        record = fact.get("record")
-        launch = self.launch_of(goal) if "launch" in todo else None  # a bad template must not stop what runs
-        if "stop" in todo:
-            self._refuse(goal, fact)
-            run.report(Progress("stop the old lane"))
-            run.call(node, "stop", {"recipe": spec.recipe, "grace": spec.stop_grace})
-        if "ready" in todo:
-            record = self._bring_up(goal, launch, record, run)
+        waits = spec.wait and not run.options.get("no_wait")
+        todo = judge.steps(goal, fact, force=run.force)
+        launched = False
+        try:
+            if "launch" in todo:
+                fact, todo, launched = self._launch(goal, fact, run)
+            record = self._head(goal, fact).record or {}
+            if "ready" in todo:
+                if not waits and not self._head(goal, fact).fact.get("answers"):
+                    run.unfinished = f"launched on {', '.join(goal.nodes)}, not waited for: doit serve:{spec.recipe}"
+                    return 0
+                record = self._ready(goal, record, run)
+        except NotReadyError:
+            raise  # left running: a cold load may take hours, and killing it would lose them
+        except BaseException as error:
+            if launched:
+                self._take_down(goal, run, error)
+            raise
         if "gates" in todo:
             self._gates(goal, record, run)
         if "protect" in todo:
             self._note(goal, record, {"protect": spec.protect}, run)
         return 0
 
-    def _bring_up(self, goal: Goal, launch: Launch | None, record: Any, run: Run) -> dict[str, Any]:
-        """From a launch, or a lane that is starting, to one that answers."""
-        launched = False
-        try:
-            if launch is not None:
-                launched = True  # before it is: an interrupt may come while the node is at it
-                try:
-                    record = self._launch(goal, launch, run)
-                except SparkbuildError:
-                    launched = False  # refused
-                    raise
-            return self._ready(goal, record, run)
-        except NotReadyError:
-            raise  # left running: a cold load may take hours, and killing it would lose them
-        except BaseException:
-            if launched:
-                self._take_down(goal, run)
-            raise
+    def _head(self, goal: Goal, fact: dict[str, Any]) -> Seen:
+        return judge.ranks_of(goal, fact)[0]
 
-    def _launch(self, goal: Goal, launch: Launch, run: Run) -> dict[str, Any]:
-        spec: LaneSpec = goal.spec
-        run.report(Progress("launch"))
-        for name, value in launch.shown_env().items():
-            run.note(f"env {name}={value}")
-        request = {
-            "recipe": spec.recipe,
-            "key": goal.key.digest,
-            "parts": goal.key.parts,
-            "argv": launch.argv,
-            "env": launch.env,
-            "host": spec.host,
-            "port": spec.port,
-            "model_id": spec.model_id,
-            "protect": spec.protect,
-            "lock": spec.lock,
-        }
-        record: dict[str, Any] = run.call(goal.nodes[0], "launch", request)["record"]
-        return record
+    def _launch(self, goal: Goal, fact: dict[str, Any], run: Run) -> tuple[dict[str, Any], tuple[str, ...], bool]:
+        """Stop what is in the way and start all ranks while nobody else does; the lane's fact then, and what is left to
+        do. Another operator may have launched it meanwhile: then that is the lane.
+        """
+        launcher = self._launcher
+        launcher.launches(goal)  # a bad template must not stop what runs
+        with ExitStack() as stack:
+            if not launcher.is_plain(goal):
+                from sparkbuild.serving.hold import held  # noqa: PLC0415 - for launches on other machines
 
-    def _ready(self, goal: Goal, record: dict[str, Any], run: Run) -> dict[str, Any]:
+                run.report(Progress("hold the nodes"))
+                stack.enter_context(held(run.agent, goal.nodes, goal.spec.recipe))
+                fact = launcher.look(goal)
+                self._must_be_known(goal, fact)
+            todo = judge.steps(goal, fact, force=run.force)
+            if "launch" not in todo:
+                return fact, todo, False
+            self._refuse(goal, fact, stops="stop" in todo)
+            launcher.check_consistency(goal)
+            if "stop" in todo:
+                run.report(Progress("stop the old lane"))
+                self._stop(goal, run)
+            started: list[str] = []
+            try:
+                record = launcher.start(goal, run, started)
+            except BaseException as error:
+                if started or _may_have_begun(error, sure=launcher.is_plain(goal)):
+                    self._take_down(goal, run, error)
+                raise
+        head = {**self._head(goal, fact).fact, "record": record, "answers": False}
+        fact = head if len(goal.nodes) == 1 else {"ranks": {**fact["ranks"], goal.nodes[0]: head}}
+        return fact, ("ready", "gates"), True
+
+    def _must_be_known(self, goal: Goal, fact: dict[str, Any]) -> None:
+        verdict = judge.judge(goal, fact, None)
+        if verdict.state == "unknown":
+            raise SparkbuildError(
+                f"lane {goal.spec.recipe} is not launched: not all of its nodes answer",
+                found="\n".join(reason.text for reason in verdict.reasons),
+                next="doit health",
+            )
+
+    def _ready(self, goal: Goal, record: Record, run: Run) -> Record:
         from sparkbuild.serving import readiness  # noqa: PLC0415 - only when a lane is waited for
 
-        ready = readiness.wait(goal.spec, goal.nodes[0], record, run)
+        with self._nodes.door(goal.nodes[0], record["host"], record["port"]) as base:
+            ready = readiness.wait(goal.spec, goal.nodes, record, base, run)
         run.note(
             f"ready after {ready['seconds']:.1f} s, first token after {ready['ttft'] * 1000:.0f} ms: {ready['text']!r}"
         )
         return self._note(goal, record, {"ready": ready}, run)
 
-    def _gates(self, goal: Goal, record: dict[str, Any], run: Run) -> None:
+    def _gates(self, goal: Goal, record: Record, run: Run) -> None:
         spec: LaneSpec = goal.spec
-        base = f"http://{record['host']}:{record['port']}"
         checked = {"key": goal.key.digest, "parts": goal.key.parts, "protect": spec.protect}
         try:
-            results = self._checker(spec.gates, base, spec.model_id, run)
+            with self._nodes.door(goal.nodes[0], record["host"], record["port"]) as base:
+                results = self._checker(spec.gates, base, spec.model_id, run)
         except GateError as error:
             results = [msgspec.to_builtins(result) for result in error.results]
             self._note(goal, record, {**checked, "gates": results, "served_at": None}, run)
@@ -134,33 +170,60 @@ class LaneKind:
         done["served_at"] = record.get("served_at") or time.time()
         self._note(goal, record, done, run)
 
-    def _note(self, goal: Goal, record: dict[str, Any], fields: dict[str, Any], run: Run) -> dict[str, Any]:
-        request = {"recipe": goal.spec.recipe, "pid": record["pid"], "set": fields}
-        noted: dict[str, Any] = run.call(goal.nodes[0], "note", request)["record"]
+    def _note(self, goal: Goal, record: Record, fields: dict[str, Any], run: Run) -> Record:
+        request = {"recipe": goal.spec.recipe, "launch": record.get("launch", ""), "set": fields}
+        noted: Record = run.call(goal.nodes[0], "note", request)["record"]
         return noted
 
-    def _take_down(self, goal: Goal, run: Run) -> None:
+    def _stop(self, goal: Goal, run: Run) -> None:
+        from sparkbuild.serving.stop import failure, stop_lane  # noqa: PLC0415 - only when a lane is stopped
+
+        spec: LaneSpec = goal.spec
+        done = stop_lane(self._nodes, spec.recipe, goal.nodes, spec.stop_grace, note=run.note)
+        for one in done:
+            run.note(one.text or f"nothing ran on {one.node}")
+        error = failure(spec.recipe, done)
+        if error is not None:
+            raise error
+
+    def _take_down(self, goal: Goal, run: Run, cause: BaseException) -> None:
+        from sparkbuild.serving.stop import failure, stop_lane  # noqa: PLC0415 - as above
+
         spec: LaneSpec = goal.spec
         run.note("taking the lane down again: it was not ready")
-        run.agent(goal.nodes[0]).call("stop", {"recipe": spec.recipe, "grace": spec.stop_grace}, final=True)
+        done = stop_lane(self._nodes, spec.recipe, goal.nodes, spec.stop_grace, final=True, note=run.note)
+        left = failure(spec.recipe, done)
+        if left is not None:
+            run.note(str(left))
+            if isinstance(cause, SparkbuildError):
+                cause.found = f"{cause.found}\n{left.what}\n{left.found}".strip()
+                cause.next = left.next
 
-    def _refuse(self, goal: Goal, fact: dict[str, Any]) -> None:
-        """Before the old lane is stopped: is it protected, would the launch fail?"""
+    def _refuse(self, goal: Goal, fact: dict[str, Any], *, stops: bool) -> None:
+        """Before the old lane is stopped: may it be, and would the launch fail?"""
+        from sparkbuild.serving.launching import refused  # noqa: PLC0415 - only before a launch
+        from sparkbuild.serving.preflight import refusals  # noqa: PLC0415 - as above
+
         spec: LaneSpec = goal.spec
-        record, holder = fact["record"], fact.get("port_holder")
-        if record.get("protect") or spec.protect:
-            raise SparkbuildError(
-                f"lane {spec.recipe} is protected and is not replaced",
-                found=f"process {record['pid']}, launched from another state of the recipe",
-                next=f"doit stop:{spec.recipe}, then doit serve:{spec.recipe}",
-            )
-        if holder:
-            who = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
+        seen = judge.ranks_of(goal, fact)
+        found = refusals(goal, seen, replaces=any(one.alive for one in seen))
+        if found:
+            raise refused(goal, found)
+        holder = seen[0].fact.get("port_holder")
+        if holder and stops:
+            by = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
             other = holder.get("lane")
             raise PortInUseError(
                 f"port {spec.port} is in use; the lane that runs is left alone",
                 where=f"node {goal.nodes[0]}",
-                found=f"lane {other} ({who})" if other else who,
+                found=f"lane {other} ({by})" if other else by,
                 wanted="a free port",
                 next=f"doit stop:{other}" if other else "stop that process, or set another serve.port in the recipe",
             )
+
+
+def _may_have_begun(error: BaseException, *, sure: bool) -> bool:
+    """False when the node refused: what runs there then is not of this launch. An interrupt may come while the node is
+    at it, and so may a lost connection; `sure`: there is no connection to lose.
+    """
+    return not isinstance(error, SparkbuildError) or (isinstance(error, NodeError) and not sure)

@@ -1,4 +1,4 @@
-"""From templates to the exact argv and environment of one rank."""
+"""From templates to the exact argv, environment and mounts of one rank."""
 
 from __future__ import annotations
 
@@ -9,48 +9,140 @@ import msgspec
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.template import fill
+from sparkbuild.serving.fabric import Fabric
 from sparkbuild.serving.lane import LaneSpec
+from sparkbuild.serving.network import Derived, derive
 
 MASK = "********"
+SECRETS = "/run/secrets"  # where a container finds them, one file each
+
+
+class Rank(msgspec.Struct, frozen=True):
+    """One rank of a launch. `store` is absolute on the node; `host` is where clients reach the node; `head` is the
+    address of rank 0 on the fabric; `files` is the folder of the recipe's files on the node.
+    """
+
+    node: str
+    rank: int
+    world_size: int
+    store: str
+    host: str
+    head: str
+    fabric: Fabric
+    files: str = ""
+
+
+class Bind(msgspec.Struct, frozen=True):
+    """A folder or file of the node in the container."""
+
+    source: str
+    target: str
+    read_only: bool
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What is started on a node. `secrets` are the names in `env` whose values must never be shown."""
+    """What is started as one rank. `secrets` are the values that must never be shown, by name. `origins` says where a
+    variable comes from that the recipe did not set.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]
-    secrets: tuple[str, ...]
+    secrets: dict[str, str]
+    origins: dict[str, str] = {}
+    mounts: tuple[Bind, ...] = ()
 
     def shown_env(self) -> dict[str, str]:
         """The environment with the secrets masked."""
         return {name: MASK if name in self.secrets else value for name, value in self.env.items()}
 
 
-def context(root: str, store: str, node: str, spec: LaneSpec) -> dict[str, Any]:
+def context(rank: Rank, spec: LaneSpec) -> dict[str, Any]:
     """What templates see. Paths are absolute on the node: they exist only here, never in a key."""
-    image = os.path.join(store, spec.image)
+    image = os.path.join(rank.store, spec.image)
+    fabric = rank.fabric
+    in_store = {"python": os.path.join(image, "bin", "python"), "files": os.path.join(image, "files")}
     return {
-        "image": {"python": os.path.join(image, "bin", "python"), "files": os.path.join(image, "files")},
-        "staged": {block: os.path.normpath(os.path.join(store, path)) for block, path in spec.staged.items()},
-        "recipe": {"name": spec.recipe, "dir": os.path.join(root, spec.folder)},
+        "image": spec.image_paths if spec.runtime == "docker" else in_store,
+        "staged": staged(rank, spec),
+        "recipe": {"name": spec.recipe, "dir": rank.files},
         "model_id": spec.model_id,
-        "host": spec.host,
+        "host": rank.host,
         "port": spec.port,
-        "node": node,
-        "rank": 0,
-        "world_size": 1,
+        "node": rank.node,
+        "rank": rank.rank,
+        "world_size": rank.world_size,
+        "head": rank.head,
+        "fabric": {
+            "address": fabric.address,
+            "interface": fabric.interface,
+            "hcas": ",".join(fabric.hcas),
+            "gid_index": "" if fabric.gid_index is None else fabric.gid_index,
+        },
     }
 
 
-def launch(spec: LaneSpec, values: dict[str, Any], secrets: dict[str, str]) -> Launch:
-    """Fill in the recipe's command and environment."""
+def staged(rank: Rank, spec: LaneSpec) -> dict[str, str]:
+    """The folder of each staged block on the node; a container has it under the same path."""
+    return {block: os.path.normpath(os.path.join(rank.store, path)) for block, path in spec.staged.items()}
+
+
+def launch(spec: LaneSpec, rank: Rank, secrets: dict[str, str]) -> Launch:
+    """Fill in the recipe's command, environment and mounts for one rank. Raises ConfigError."""
     where = f"{spec.folder}/recipe.toml"
-    argv = tuple(fill(item, values, where) for item in spec.command)
-    env = {name: fill(text, values, where) for name, text in spec.env.items()}
-    leaked = [name for name, value in secrets.items() if value and any(value in item for item in argv)]
+    values = context(rank, spec)
+    own = spec.head_args if rank.rank == 0 else spec.worker_args
+    words = [*spec.command, *([spec.model] if spec.model else []), *spec.args, *own]
+    argv = tuple(fill(item, values, where) for item in words)
+    derived = derive(rank.fabric, rank.world_size) if spec.network == "auto" else {}
+    set_by_recipe = {name: fill(text, values, where) for name, text in spec.env.items()}
+    env = {name: one.value for name, one in derived.items()} | set_by_recipe
+    origins = _origins(derived, set_by_recipe)
+    mounts: tuple[Bind, ...] = ()
+    if spec.runtime == "docker":
+        # a variable of a container can be read by whoever may use docker: it only says where the file is
+        env |= {f"{name}_FILE": f"{SECRETS}/{name}" for name in secrets}
+        mounts = _mounts(spec, rank, values, where)
+    else:
+        env |= secrets
+    leaked = [
+        name
+        for name, value in secrets.items()
+        if value and any(value in text for text in (*argv, *set_by_recipe.values(), *(bind.source for bind in mounts)))
+    ]
     if leaked:
-        raise ConfigError(f"the value of secret {leaked[0]} would stand in the command line", where=where)
-    return Launch(argv, {**env, **secrets}, tuple(secrets))
+        raise ConfigError(f"the value of secret {leaked[0]} would stand in the command line or a variable", where=where)
+    return Launch(argv, env, secrets, origins, mounts)
+
+
+def _origins(derived: dict[str, Derived], set_by_recipe: dict[str, str]) -> dict[str, str]:
+    found = {name: one.origin for name, one in derived.items() if name not in set_by_recipe}
+    found |= {name: f"serve.env, instead of {one.value}" for name, one in derived.items() if name in set_by_recipe}
+    return found
+
+
+def _mounts(spec: LaneSpec, rank: Rank, values: dict[str, Any], where: str) -> tuple[Bind, ...]:
+    binds = [Bind(path, path, read_only=True) for path in staged(rank, spec).values()]
+    if rank.files:
+        binds.append(Bind(rank.files, rank.files, read_only=True))
+    for mount in spec.mounts:
+        bind = Bind(fill(mount.source, values, where), fill(mount.target, values, where), mount.read_only)
+        for kind, path in (("source", bind.source), ("target", bind.target)):
+            if not os.path.isabs(path):
+                raise ConfigError(
+                    f"the {kind} of a mount is no absolute path",
+                    where=where,
+                    found=repr(path),
+                    wanted="/an/absolute/path",
+                )
+        binds.append(bind)
+    targets: dict[str, str] = {}
+    for bind in binds:
+        other = targets.setdefault(os.path.normpath(bind.target), bind.source)
+        if other != bind.source:
+            raise ConfigError(
+                "two mounts have one target", where=where, found=f"{other} and {bind.source} at {bind.target}"
+            )
+    return tuple(dict.fromkeys(binds))
 
 
 def read_secrets(root: str, names: tuple[str, ...], where: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 Text = Annotated[str, Meta(pattern=r"\S")]
+Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", max_length=128)]
 EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
 
 
@@ -166,7 +167,7 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     head_args: tuple[str, ...] = ()
     worker_args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[Variable, ...] = ()
     network: Literal["auto", "none"] = "auto"
     min_memory: Annotated[int, Meta(ge=0)] = 0
     wait: bool = True

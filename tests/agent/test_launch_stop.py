@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,9 @@ def port() -> int:
         return found
 
 
+LAUNCHES = count(1)
+
+
 class Node:
     """One store, and the agent's verbs on it."""
 
@@ -75,6 +79,7 @@ class Node:
     def request(self, *how: str, recipe: str = "demo", **more: Any) -> dict[str, Any]:
         argv = [sys.executable, str(self.engine), str(self.port), *how]
         fixed = {"key": "k", "parts": {"port": self.port}, "host": "127.0.0.1", "model_id": "m", "lock": "demo@1"}
+        fixed |= {"launch": f"l{next(LAUNCHES)}", "rank": 0, "world_size": 1}
         own = {"store": str(self.store), "recipe": recipe, "argv": argv, "env": {}, "port": self.port, "protect": False}
         return {**fixed, **own, **more}
 
@@ -149,6 +154,7 @@ def test_facts_of_a_lane(node: Node) -> None:
         "listening": False,
         "answers": False,
         "port_holder": None,
+        "others": [],
     }
     node.started("slow")
     starting = node.fact()
@@ -413,15 +419,15 @@ def test_the_log_of_a_lane_that_never_was(node: Node) -> None:
     assert (answer.code, answer.last["kind"], answer.last["next"]) == (1, "engine", "doit serve:demo")
 
 
-def note(node: Node, pid: int, fields: dict[str, Any]) -> Answer:
-    return call("note", {"store": str(node.store), "recipe": "demo", "pid": pid, "set": fields})
+def note(node: Node, launch: str, fields: dict[str, Any]) -> Answer:
+    return call("note", {"store": str(node.store), "recipe": "demo", "launch": launch, "set": fields})
 
 
 def test_notes_are_kept_in_the_record_of_that_very_launch(node: Node) -> None:
     record = node.started()
-    noted = note(node, record["pid"], {"ready": {"seconds": 1.0}, "served_at": 5.0, "pid": 1, "log": "/etc/passwd"})
+    noted = note(node, record["launch"], {"ready": {"seconds": 1.0}, "served_at": 5.0, "pid": 1, "log": "/etc/passwd"})
     assert noted.last["record"] == node.record() == {**record, "ready": {"seconds": 1.0}, "served_at": 5.0}
-    refused = note(node, record["pid"] + 1, {"served_at": 6.0})
+    refused = note(node, "another", {"served_at": 6.0})
     assert (refused.code, refused.last["what"]) == (1, "lane demo was replaced meanwhile")
     assert node.record()["served_at"] == 5.0
 

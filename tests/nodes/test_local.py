@@ -46,6 +46,7 @@ SLEEP = ["sleep", "60"]
 
 def lane(recipe: str = "demo", argv: list[str] | None = None) -> dict[str, Any]:
     fields = {"key": "k", "parts": {}, "env": {}, "host": "127.0.0.1", "port": 9, "model_id": "m", "protect": False}
+    fields |= {"launch": "l1", "rank": 0, "world_size": 1}
     return {"recipe": recipe, "argv": argv or SLEEP, "lock": "", **fields}
 
 

@@ -112,12 +112,24 @@ def test_what_changes_a_key(tmp_path: Path, old: str, new: str, stale: set[str])
     assert {task for task in after if task in before and key(before, task) != key(after, task)} == stale
 
 
-def test_a_recipe_for_several_nodes_is_refused_and_blocks_no_other(tmp_path: Path) -> None:
+def test_a_recipe_for_several_nodes_needs_its_image_and_data_on_each(tmp_path: Path) -> None:
     write(tmp_path)
     recipe(tmp_path, "wide", cluster="both")
     goals = goals_of(tmp_path)
-    assert "serve:r" in goals.by_task
-    assert "2 nodes" in str(goals.problems["recipes/wide"])
+    assert not goals.problems
+    wide = goals.by_task["serve:wide"]
+    assert len(wide.nodes) == 2
+    assert {(need.uri.scheme, need.node) for need in wide.needs} == {
+        (scheme, node) for scheme in ("image", "staged") for node in wide.nodes
+    }
+    assert len({need.key.digest for need in wide.needs}) == 2, "the same everywhere"
+
+
+def test_a_runtime_that_cannot_run_the_image(tmp_path: Path) -> None:
+    write(tmp_path)
+    change(tmp_path / "recipes" / "r" / "recipe.toml", "[serve]", '[serve]\nruntime = "docker"')
+    goals = goals_of(tmp_path)
+    assert "kind venv, and runtime docker" in str(goals.problems["recipes/r"])
 
 
 def test_two_blocks_may_not_fill_one_folder_with_different_data(tmp_path: Path) -> None:

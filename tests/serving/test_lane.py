@@ -11,7 +11,8 @@ from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
-from sparkbuild.serving.lane import LaneSpec, judge, lane_goal, launch_parts, steps
+from sparkbuild.serving.judge import judge, steps
+from sparkbuild.serving.lane import LaneSpec, lane_goal, launch_parts
 from sparkbuild.workspace.schema import SmokeGate
 
 GATE = SmokeGate(id="copy", prompt="Say 42.", expect="42")
@@ -46,8 +47,8 @@ def goal(
         cluster,
         ("dgx1",),
         LaneSpec(**{**SPEC, **changes}),
-        image=below("image", "llamacpp", image),
-        staged={"weights": below("staged", "demo/weights", weights)},
+        images=[below("image", "llamacpp", image)],
+        staged=[{"weights": below("staged", "demo/weights", weights)}],
         inputs=inputs,
     )
 

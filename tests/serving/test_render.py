@@ -8,11 +8,22 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.errors import ConfigError
+from sparkbuild.serving.fabric import alone
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.render import MASK, Launch, context, launch, read_secrets
+from sparkbuild.serving.render import MASK, Launch, Rank, launch, read_secrets
 
 WHERE = "recipes/demo/recipe.toml"
 SECRET = "hf_0123456789abcdef"
+RANK = Rank(
+    node="dgx1",
+    rank=0,
+    world_size=1,
+    store="/srv/store",
+    host="127.0.0.1",
+    head="127.0.0.1",
+    fabric=alone("dgx1"),
+    files="/srv/space/recipes/demo",
+)
 
 
 def spec(**changes: Any) -> LaneSpec:
@@ -45,7 +56,7 @@ def spec(**changes: Any) -> LaneSpec:
 
 def filled(secrets: dict[str, str] | None = None, **changes: Any) -> Launch:
     wanted = spec(**changes)
-    return launch(wanted, context("/srv/space", "/srv/store", "dgx1", wanted), secrets or {})
+    return launch(wanted, RANK, secrets or {})
 
 
 def test_argv_and_environment() -> None:

@@ -1,0 +1,107 @@
+"""What docker is asked for: the container of one rank, as arguments of docker-py. Pure.
+
+Field names are those of the Docker Engine API (ContainerCreate), by way of docker-py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sparkbuild.core.errors import ConfigError
+from sparkbuild.serving.lane import LaneSpec
+from sparkbuild.serving.render import SECRETS, Bind
+from sparkbuild.serving.runtime import Order
+
+LABEL = "sparkbuild."
+LOGS = {"max-size": "64m", "max-file": "3"}  # kept after death, and bounded: an engine can log for weeks
+
+
+def name_of(recipe: str) -> str:
+    """The container of a recipe that is meant to run; the agent's boxes.name_of is this one."""
+    return f"sparkbuild-{recipe}"
+
+
+def labels(order: Order) -> dict[str, str]:
+    """What a container says of itself; no path, no secret, no variable of the environment."""
+    spec: LaneSpec = order.goal.spec
+    shown = {name: value for name, value in order.goal.key.parts.items() if name != "env"}
+    texts = {
+        "recipe": spec.recipe,
+        "cluster": spec.cluster,
+        "launch": order.number,
+        "rank": str(order.rank.rank),
+        "world_size": str(order.rank.world_size),
+        "key": order.goal.key.digest,
+        "parts": json.dumps(shown, sort_keys=True, ensure_ascii=False, separators=(",", ":")),
+        "lock": spec.lock,
+        "model_id": spec.model_id,
+        "port": str(spec.port if order.rank.rank == 0 else 0),
+    }
+    return {f"{LABEL}{name}": text for name, text in texts.items()}
+
+
+def host_config(order: Order) -> dict[str, Any]:
+    """Arguments for docker-py's `create_host_config`, mounts apart."""
+    wanted = order.goal.spec.docker
+    found: dict[str, Any] = {
+        "network_mode": "host",
+        "init": wanted.init,
+        "restart_policy": {"Name": "no"},  # a lane that ends stays ended, and says so
+        "log_config": {"Type": "json-file", "Config": LOGS},
+    }
+    if wanted.devices:
+        found["devices"] = [_device(text) for text in wanted.devices]
+    if wanted.capabilities:
+        found["cap_add"] = list(wanted.capabilities)
+    if wanted.ulimits:
+        found["ulimits"] = [{"Name": name, "Soft": value, "Hard": value} for name, value in wanted.ulimits.items()]
+    if wanted.shm_size:
+        found["shm_size"] = wanted.shm_size
+    if wanted.memory:
+        # the same number twice: a GPU that shares the memory must never wait for swap
+        found |= {"mem_limit": wanted.memory, "memswap_limit": wanted.memory}
+    if wanted.cpus:
+        found["nano_cpus"] = int(wanted.cpus * 1e9)
+    if wanted.gpus:
+        found["device_requests"] = [{"Driver": "nvidia", "Count": -1, "Capabilities": [["gpu"]]}]
+    return found
+
+
+def _device(text: str) -> str:
+    source, _, target = text.partition(":")
+    return f"{source}:{target or source}:rwm"
+
+
+def binds(order: Order) -> tuple[Bind, ...]:
+    """All mounts of the container, the secrets too."""
+    found = list(order.launch.mounts)
+    if order.secrets:
+        found += [
+            Bind(os.path.join(order.secrets, name), f"{SECRETS}/{name}", read_only=True)
+            for name in order.launch.secrets
+        ]
+    return tuple(found)
+
+
+def entrypoint(spec: LaneSpec, image: Mapping[str, Any], argv: Sequence[str]) -> list[str] | None:
+    """The entrypoint to ask for: None is the image's own. `image` is what the node's docker says of it.
+
+    Raises ConfigError when the image's entrypoint is the beginning of the command already: it would run
+    `vllm serve vllm serve ...`. A wrapper that ends in `exec "$@"` is no program of the command, and passes.
+    """
+    if spec.docker.entrypoint is not None:
+        return list(spec.docker.entrypoint)
+    baked = [str(word) for word in image.get("entrypoint") or ()]
+    for length in range(min(len(baked), len(argv)), 0, -1):
+        if [os.path.basename(word) for word in baked[-length:]] == [os.path.basename(word) for word in argv[:length]]:
+            raise ConfigError(
+                f"the entrypoint of image {spec.image} would double the command",
+                where=f"{spec.folder}/recipe.toml",
+                found=f"entrypoint {json.dumps(baked)} before command {json.dumps(list(argv[:4]))}",
+                wanted="one of the two to begin with the program",
+                next="set entrypoint = [] in [serve.docker], or leave what the image runs out of serve.command",
+            )
+    return None

@@ -1,0 +1,139 @@
+"""The runtime that starts a container: by the Docker API over the node's connection, no shell, no docker program."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.core.errors import EngineDiedError, NodeError, SparkbuildError
+from sparkbuild.core.run import Run
+from sparkbuild.serving import container
+from sparkbuild.serving.lane import LaneSpec
+from sparkbuild.serving.runtime import Order, Record, request_of
+
+if TYPE_CHECKING:
+    import docker
+
+ALIVE = frozenset({"running", "paused", "restarting"})
+_RECIPE = f"{container.LABEL}recipe"
+
+
+class DockerRuntime:
+    """`engine` gives the docker client of a node."""
+
+    def __init__(self, engine: Callable[[str], docker.DockerClient]) -> None:
+        self._engine = engine
+
+    def start(self, order: Order, run: Run) -> Record:
+        """Create the container, record it, start it; in this order, so that none runs which no record names."""
+        spec: LaneSpec = order.goal.spec
+        node = order.rank.node
+        api: Any = self._engine(node).api
+        with told(node, f"lane {spec.recipe}"):
+            make_room(api, spec.recipe, spec.docker.keep, run)
+            image = api.inspect_image(spec.image)
+            entry = container.entrypoint(spec, {"entrypoint": image["Config"].get("Entrypoint")}, order.launch.argv)
+            made = _create(api, order, entry)
+        try:
+            record: Record = run.call(node, "record", {**request_of(order), "container": made})["record"]
+            with told(node, f"lane {spec.recipe}"):
+                api.start(made)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the reason is what is raised
+                api.remove_container(made, force=True)
+            raise
+        run.note(f"started container {made[:12]} on {node}: {' '.join(order.launch.argv)}")
+        return record
+
+
+def _create(api: Any, order: Order, entry: list[str] | None) -> str:
+    import docker  # noqa: PLC0415 - costs 170 ms, only when a container is made
+
+    spec: LaneSpec = order.goal.spec
+    mounts = [
+        docker.types.Mount(target=bind.target, source=bind.source, type="bind", read_only=bind.read_only)
+        for bind in container.binds(order)
+    ]
+    made = api.create_container(
+        spec.image,
+        command=list(order.launch.argv),
+        name=container.name_of(spec.recipe),
+        environment=dict(order.launch.env),
+        labels=container.labels(order),
+        entrypoint=entry,
+        host_config=api.create_host_config(mounts=mounts, **container.host_config(order)),
+    )
+    return str(made["Id"])
+
+
+def make_room(api: Any, recipe: str, keep: int, run: Run) -> None:
+    """Free the name for a new container: one of ours that is dead is renamed and kept for its logs, one that was never
+    started is removed, and of the dead ones only the `keep` youngest stay.
+    """
+    ours = api.containers(all=True, filters={"label": [f"{_RECIPE}={recipe}"]})
+    dead = []
+    for entry in sorted(ours, key=lambda entry: int(entry["Created"]), reverse=True):
+        name = str(entry["Names"][0]).lstrip("/")
+        if entry["State"] in ALIVE:
+            raise EngineDiedError(f"container {name} of lane {recipe} runs", found=entry["Id"][:12], next="doit status")
+        if entry["State"] == "created":
+            api.remove_container(entry["Id"], force=True)
+            run.note(f"removed {name} ({entry['Id'][:12]}), which was never started")
+            continue
+        dead.append(entry)
+        if name == container.name_of(recipe):
+            stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(int(entry["Created"])))
+            api.rename(entry["Id"], f"{name}-{stamp}-{entry['Id'][:6]}")
+    for entry in dead[keep:]:
+        api.remove_container(entry["Id"])
+        run.note(f"removed the log of an older launch: container {entry['Id'][:12]}")
+
+
+def stop(api: Any, found: str, grace: float) -> bool:
+    """Stop a container, gently first; True when it had to be killed. One that was never started is removed, one that
+    is gone already is fine.
+    """
+    import docker  # noqa: PLC0415 - as above
+
+    try:
+        state = api.inspect_container(found)["State"]
+        if state["Status"] == "created":
+            api.remove_container(found, force=True)
+            return False
+        began = time.monotonic()
+        api.stop(found, timeout=max(1, round(grace)))
+        return time.monotonic() - began >= max(1, round(grace))
+    except docker.errors.NotFound:
+        return False
+
+
+@contextlib.contextmanager
+def told(node: str, what: str) -> Iterator[None]:
+    """Docker's refusals as errors of this package: what, on which node, in docker's own words."""
+    import docker  # noqa: PLC0415 - as above
+    import requests  # noqa: PLC0415 - docker-py's own
+
+    try:
+        yield
+    except docker.errors.APIError as error:
+        words = str(error.explanation or error)
+        raise _refused(node, what, words) from error
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise NodeError(
+            f"docker on {node} does not answer", found=str(error), next=f"doit health, then {what}"
+        ) from error
+
+
+def _refused(node: str, what: str, words: str) -> SparkbuildError:
+    where = f"node {node}"
+    if "is already in use by container" in words:
+        return SparkbuildError(
+            f"{what}: its container's name is taken by one that is not ours",
+            where=where,
+            found=words,
+            wanted="that name free: a container that is not ours is never touched",
+            next="docker rename or docker rm it on that node, when it is yours",
+        )
+    return SparkbuildError(f"{what}: docker refuses", where=where, found=words)

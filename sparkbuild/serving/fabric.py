@@ -1,0 +1,185 @@
+"""The network that the ranks of a lane talk over: which address and interface each node has on it. Pure.
+
+A wrong choice here is a lane that hangs in its rendezvous for half an hour: anything but one clear answer is an error.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from sparkbuild.core.errors import ConfigError
+
+# Made by container engines on the node itself: every node has one, and no two nodes share it.
+_INNER = ("docker", "br-", "veth", "virbr", "cni", "flannel", "lo")
+
+
+class Fabric(msgspec.Struct, frozen=True):
+    """One node on the fabric. `hcas` are its active RDMA devices, that of the interface first; `gid_index` is that of
+    the GID which is both this IPv4 address and of type RoCE v2, None without HCAs. `origin` says how it was found.
+    """
+
+    node: str
+    address: str
+    interface: str
+    network: str
+    origin: str
+    hcas: tuple[str, ...] = ()
+    gid_index: int | None = None
+
+
+def alone(node: str) -> Fabric:
+    """A cluster of one node talks to itself."""
+    return Fabric(node, "127.0.0.1", "lo", "127.0.0.0/8", "a cluster of one node")
+
+
+def choose(cluster: str, wanted: str, facts: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, ...]:
+    """The fabric of a cluster from what its nodes said ("interfaces", "hcas"), in rank order.
+
+    `wanted` is the cluster's `fabric`, "" when it has none. Raises ConfigError when there is not exactly one answer.
+    """
+    if len(facts) == 1 and not wanted:
+        return (alone(next(iter(facts))),)
+    network, origin = (_parse(cluster, wanted), f"fabric of cluster {cluster}") if wanted else _shared(cluster, facts)
+    if network.is_loopback and len(facts) > 1:
+        raise ConfigError(
+            f"cluster {cluster} of {len(facts)} nodes cannot meet on a loopback address",
+            where="config.toml",
+            found=f"fabric {network}",
+            wanted="a network that connects the nodes",
+            next=f'set fabric = "10.0.1.0/24" (yours) in [clusters.{cluster}]',
+        )
+    found = tuple(_on(cluster, node, fact, network, origin) for node, fact in facts.items())
+    by_address: dict[str, str] = {}
+    for one in found:
+        other = by_address.setdefault(one.address, one.node)
+        if other != one.node:
+            raise ConfigError(
+                f"{other} and {one.node} have the same address on the fabric of {cluster}",
+                found=one.address,
+                wanted="an address of its own for each node",
+            )
+    return found
+
+
+def _parse(cluster: str, text: str) -> ipaddress.IPv4Network:
+    try:
+        return ipaddress.IPv4Network(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"`fabric` of cluster {cluster} is no network",
+            where="config.toml",
+            found=str(error),
+            wanted='"10.0.1.0/24"',
+        ) from error
+
+
+def _shared(cluster: str, facts: Mapping[str, Mapping[str, Any]]) -> tuple[ipaddress.IPv4Network, str]:
+    """The one network that all nodes are on; one with RDMA devices on all of them goes before the others."""
+    per_node = [{_network(address): name for name, address in _addresses(fact)} for fact in facts.values()]
+    shared = [network for network in per_node[0] if all(network in networks for networks in per_node)]
+    names = ", ".join(facts)
+    if not shared:
+        raise ConfigError(
+            f"the nodes of cluster {cluster} share no network",
+            where="config.toml",
+            found="\n".join(f"{node}: {_told(fact)}" for node, fact in facts.items()),
+            wanted="one network that all of them are on",
+            next=f"set fabric in [clusters.{cluster}] to the network that connects them",
+        )
+    if len(shared) == 1:
+        return shared[0], f"the only network that {names} share"
+    fast = [
+        network
+        for network in shared
+        if all(
+            any(hca.get("active") and hca.get("interface") == networks[network] for hca in fact.get("hcas") or ())
+            for networks, fact in zip(per_node, facts.values(), strict=True)
+        )
+    ]
+    if len(fast) == 1:
+        return fast[0], f"the only network that {names} share with RDMA devices"
+    raise ConfigError(
+        f"the nodes of cluster {cluster} share more than one network",
+        where="config.toml",
+        found=", ".join(map(str, fast or shared)),
+        wanted="the one that the ranks are to talk over",
+        next=f'set fabric = "{(fast or shared)[0]}" (or another of them) in [clusters.{cluster}]',
+    )
+
+
+def _on(cluster: str, node: str, fact: Mapping[str, Any], network: ipaddress.IPv4Network, origin: str) -> Fabric:
+    for interface, address in _addresses(fact, every=True):
+        if address.ip in network:
+            hcas, index = _rdma(fact, interface, str(address.ip))
+            return Fabric(node, str(address.ip), interface, str(network), origin, hcas, index)
+    raise ConfigError(
+        f"{node} has no address on the fabric of cluster {cluster}",
+        where="config.toml",
+        found=_told(fact),
+        wanted=f"an address in {network}, on an interface that is up",
+        next=f"ip -4 address on {node}; is the cable in?",
+    )
+
+
+def _rdma(fact: Mapping[str, Any], interface: str, address: str) -> tuple[tuple[str, ...], int | None]:
+    """The active HCAs that can be used with one GID index, that of the interface first.
+
+    The index differs between nodes and between boots, and one of the same number may be RoCE v1 or IPv6: only the GID
+    that is this very IPv4 address and of type RoCE v2 counts.
+    """
+    index = None
+    first = ""
+    for hca in fact.get("hcas") or ():
+        if hca.get("active") and hca.get("interface") == interface:
+            for gid in hca.get("gids") or ():
+                if gid.get("type") == "RoCE v2" and _ipv4_of(str(gid.get("gid", ""))) == address:
+                    index, first = int(gid["index"]), str(hca["name"])
+    if index is None:
+        return (), None
+    # the second function of the same port has its own address; it is of use when the same index fits it too
+    others = [
+        str(hca["name"])
+        for hca in fact.get("hcas") or ()
+        if hca.get("active") and hca["name"] != first and _fits(hca, index)
+    ]
+    return (first, *others), index
+
+
+def _fits(hca: Mapping[str, Any], index: int) -> bool:
+    return any(
+        gid.get("index") == index and gid.get("type") == "RoCE v2" and _ipv4_of(str(gid.get("gid", "")))
+        for gid in hca.get("gids") or ()
+    )
+
+
+def _ipv4_of(gid: str) -> str:
+    """The IPv4 address in a GID (0000:...:ffff:0a00:010b), "" when it holds none."""
+    try:
+        mapped = ipaddress.IPv6Address(gid).ipv4_mapped
+    except ValueError:
+        return ""
+    return str(mapped) if mapped else ""
+
+
+def _addresses(fact: Mapping[str, Any], *, every: bool = False) -> Sequence[tuple[str, ipaddress.IPv4Interface]]:
+    """(interface, address) of the interfaces that are up; without those that only lead to the node's own containers,
+    unless `every` is wanted.
+    """
+    return [
+        (str(interface["name"]), ipaddress.IPv4Interface(address))
+        for interface in fact.get("interfaces") or ()
+        if interface.get("up", True) and (every or not str(interface["name"]).startswith(_INNER))
+        for address in interface.get("addresses") or ()
+    ]
+
+
+def _network(address: ipaddress.IPv4Interface) -> ipaddress.IPv4Network:
+    return address.network
+
+
+def _told(fact: Mapping[str, Any]) -> str:
+    return ", ".join(f"{address} ({name})" for name, address in _addresses(fact)) or "no address"

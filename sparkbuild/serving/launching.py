@@ -1,0 +1,198 @@
+"""Launching a lane: the facts of its nodes, the ranks made from them, and their start, head first."""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.run import Progress, Run
+from sparkbuild.nodes.survey import everywhere, survey
+from sparkbuild.serving import fabric, judge, lane, preflight, render
+from sparkbuild.serving.dockerruntime import DockerRuntime
+from sparkbuild.serving.lane import LaneSpec
+from sparkbuild.serving.render import Launch, Rank
+from sparkbuild.serving.runtime import Order, ProcessRuntime, Record, Runtime
+
+if TYPE_CHECKING:
+    from sparkbuild.nodes.cluster import Nodes
+
+Fact = dict[str, Any]
+
+
+class Launcher:
+    """What is known of the nodes is asked once per run and goal, and anew right before a launch."""
+
+    def __init__(self, root: str, nodes: Nodes) -> None:
+        self._root = root
+        self._nodes = nodes
+        self._known: dict[str, dict[str, Fact]] = {}
+        self._guard = threading.Lock()
+        self._runtimes: dict[str, Runtime] = {"process": ProcessRuntime(), "docker": DockerRuntime(nodes.docker)}
+
+    def is_plain(self, goal: Goal) -> bool:
+        """One process on this machine: there is nothing to ask of other nodes or of docker."""
+        return (
+            len(goal.nodes) == 1
+            and goal.spec.runtime == "process"
+            and self._nodes.place(goal.nodes[0]).connection == "local"
+        )
+
+    def facts(self, goal: Goal, *, again: bool = False) -> dict[str, Fact]:
+        """What the nodes of a goal say of themselves, in rank order. Raises NodeError when one is silent."""
+        with self._guard:
+            known = None if again else self._known.get(goal.target)
+        if known is None:
+            spec: LaneSpec = goal.spec
+            query = {"scheme": "node", "images": [spec.image] if spec.runtime == "docker" else []}
+            known = survey(self._nodes.agent, dict.fromkeys(goal.nodes, query))
+            silent = [f"{node}: {fact['unreachable']}" for node, fact in known.items() if "unreachable" in fact]
+            if silent:
+                raise NodeError(
+                    f"not all nodes of lane {spec.recipe} answer", found="\n".join(silent), next="doit health"
+                )
+            with self._guard:
+                self._known[goal.target] = known
+        return known
+
+    def launches(self, goal: Goal, *, again: bool = False) -> tuple[tuple[Rank, Launch], ...]:
+        """Every rank with its exact argv and environment. Raises ConfigError for what the recipe has wrong."""
+        spec: LaneSpec = goal.spec
+        secrets = render.read_secrets(self._root, spec.secrets, f"{spec.folder}/recipe.toml")
+        if self.is_plain(goal):
+            places: tuple[fabric.Fabric, ...] = (fabric.alone(goal.nodes[0]),)
+        else:
+            places = fabric.choose(spec.cluster, spec.fabric, self.facts(goal, again=again))
+        made = []
+        for number, (node, place) in enumerate(zip(goal.nodes, places, strict=True)):
+            store = self._nodes.store(node)
+            rank = Rank(
+                node=node,
+                rank=number,
+                world_size=len(goal.nodes),
+                store=store,
+                host=self._nodes.address(node),
+                head=places[0].address,
+                fabric=place,
+                files=self._files(goal, store),
+            )
+            made.append((rank, render.launch(spec, rank, secrets)))
+        return tuple(made)
+
+    def _files(self, goal: Goal, store: str) -> str:
+        """Where a rank finds the recipe's files: the workspace itself for a process of this machine."""
+        spec: LaneSpec = goal.spec
+        if self.is_plain(goal):
+            return os.path.join(self._root, spec.folder)
+        return os.path.join(store, "lanes", spec.recipe, lane.files_folder(goal.inputs)) if goal.inputs else ""
+
+    def problems(self, goal: Goal, fact: Fact) -> list[str]:
+        """What a launch would fail of. Asks the nodes about what the launch needs of them."""
+        seen = judge.ranks_of(goal, fact)
+        replaces = any(one.alive for one in seen)
+        found = preflight.refusals(goal, seen, replaces=replaces)
+        launches = self.launches(goal)
+        spec: LaneSpec = goal.spec
+        if self.is_plain(goal) and not spec.min_memory:
+            return found
+        addresses = [rank.fabric.address for rank, _ in launches]
+        devices = [text.partition(":")[0] for text in spec.docker.devices] if spec.runtime == "docker" else []
+        queries = {}
+        for rank, launch in launches:
+            ours = (*render.staged(rank, spec).values(), rank.store)  # made by the steps before the launch
+            paths = [bind.source for bind in launch.mounts if not bind.source.startswith(ours)]
+            peers = [address for address in addresses if address != rank.fabric.address]
+            queries[rank.node] = {"scheme": "preflight", "paths": paths, "devices": devices, "peers": peers}
+        checks = survey(self._nodes.agent, queries)
+        nodes = self.facts(goal) if not self.is_plain(goal) else {node: {} for node in goal.nodes}
+        return found + preflight.problems(goal, launches, nodes, checks, replaces=replaces)
+
+    def look(self, goal: Goal) -> Fact:
+        """The lane's fact, now, as the observer would give it."""
+        query = {"scheme": "lane", "recipe": goal.spec.recipe, "port": goal.spec.port, "runtime": goal.spec.runtime}
+        found = survey(self._nodes.agent, dict.fromkeys(goal.nodes, query))
+        return found[goal.nodes[0]] if len(goal.nodes) == 1 else {"ranks": found}
+
+    def check_consistency(self, goal: Goal) -> None:
+        """Raise when the ranks would not run the same."""
+        if self.is_plain(goal):
+            return
+        found = preflight.consistency(goal.spec, self.facts(goal, again=True))
+        if found:
+            raise SparkbuildError(
+                f"lane {goal.spec.recipe} is not launched: its nodes do not agree",
+                found="\n".join(found),
+                wanted="the same image and the same driver on all ranks",
+                next="doit health",
+            )
+
+    def start(self, goal: Goal, run: Run, started: list[str]) -> Record:
+        """Start all ranks, the head first; returns the head's record. `started` gets the nodes on which one runs: the
+        caller takes them down when this raises.
+        """
+        launches = self.launches(goal)
+        number = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:8]}"
+        run.report(Progress("launch"))
+        folders = self._prepare(goal, launches, number, run)
+        runtime = self._runtimes[goal.spec.runtime]
+        orders = {
+            rank.node: Order(goal, rank, launch, number, folders[rank.node]["secrets"]) for rank, launch in launches
+        }
+        for order in orders.values():
+            for name, value in order.launch.shown_env().items():
+                run.note(f"{order.rank.node} env {name}={value}" if len(orders) > 1 else f"env {name}={value}")
+        head, *workers = orders
+
+        def start(node: str) -> Record:
+            record = runtime.start(orders[node], run)
+            started.append(node)
+            return record
+
+        record = start(head)
+        if workers:
+            everywhere(tuple(workers), start)
+        return record
+
+    def _prepare(
+        self, goal: Goal, launches: tuple[tuple[Rank, Launch], ...], number: str, run: Run
+    ) -> Mapping[str, dict[str, str]]:
+        """Put the recipe's files and the secrets on the nodes."""
+        spec: LaneSpec = goal.spec
+        in_files = spec.runtime == "docker"
+        if self.is_plain(goal) or (not goal.inputs and not (in_files and spec.secrets)):
+            return {node: {"files": "", "secrets": ""} for node in goal.nodes}
+        files = {item.path.removeprefix(f"{spec.folder}/"): self._read(item.path) for item in goal.inputs}
+        secrets = {rank.node: launch.secrets if in_files else {} for rank, launch in launches}
+
+        def work(node: str) -> dict[str, str]:
+            request = {
+                "recipe": spec.recipe,
+                "launch": number,
+                "folder": lane.files_folder(goal.inputs),
+                "files": files,
+                "secrets": secrets[node],
+            }
+            found: dict[str, str] = run.call(node, "prepare", request)
+            return found
+
+        return everywhere(goal.nodes, work)
+
+    def _read(self, path: str) -> str:
+        return base64.b64encode((Path(self._root) / path).read_bytes()).decode()
+
+
+def refused(goal: Goal, found: list[str]) -> SparkbuildError:
+    """All reasons in one error."""
+    return ConfigError(
+        f"lane {goal.spec.recipe} cannot be launched",
+        where=f"cluster {goal.spec.cluster}: {', '.join(goal.nodes)}",
+        found="\n".join(found),
+        next=f"doit plan serve:{goal.spec.recipe}, when that is mended",
+    )

@@ -1,0 +1,48 @@
+"""Variables that tell NCCL, GLOO, UCX and MPI which network to use, derived from the facts of a node. Pure.
+
+Names and their use: NVIDIA's DGX Spark playbooks and the launch scripts of public recipes. Without them, each library
+guesses by itself, and ranks that guess differently hang.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sparkbuild.serving.fabric import Fabric
+
+
+class Derived(msgspec.Struct, frozen=True):
+    """A value and where it comes from, in words for `doit plan -v`."""
+
+    value: str
+    origin: str
+
+
+_INTERFACE = (
+    "NCCL_SOCKET_IFNAME",
+    "GLOO_SOCKET_IFNAME",
+    "TP_SOCKET_IFNAME",
+    "MN_IF_NAME",
+    "OMPI_MCA_btl_tcp_if_include",
+)
+
+
+def derive(fabric: Fabric, world_size: int) -> dict[str, Derived]:
+    """The variables for one rank; none on a cluster of one node, where nothing leaves it."""
+    if world_size == 1:
+        return {}
+    place = f"{fabric.address} on {fabric.node}, {fabric.origin}"
+    found = {name: Derived(fabric.interface, f"the interface of {place}") for name in _INTERFACE}
+    if not fabric.hcas:
+        found["UCX_NET_DEVICES"] = Derived(fabric.interface, f"the interface of {place}")
+        found["NCCL_IB_DISABLE"] = Derived("1", f"no active RDMA device on {fabric.interface} of {fabric.node}")
+        return found
+    hcas = ",".join(fabric.hcas)
+    found["UCX_NET_DEVICES"] = Derived(f"{fabric.hcas[0]}:1", f"the RDMA device of {place}")
+    found["NCCL_NET"] = Derived("IB", f"active RDMA devices on {fabric.node}")
+    found["NCCL_IB_DISABLE"] = Derived("0", f"active RDMA devices on {fabric.node}")
+    found["NCCL_IB_HCA"] = Derived(hcas, f"the active RDMA devices of {fabric.node}, that of {fabric.address} first")
+    found["NCCL_IB_GID_INDEX"] = Derived(
+        str(fabric.gid_index), f"the GID of {fabric.hcas[0]} that is {fabric.address} and RoCE v2, at this moment"
+    )
+    return found

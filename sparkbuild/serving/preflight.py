@@ -1,0 +1,126 @@
+"""What a launch would fail of, as far as the facts tell it beforehand. Pure: facts in, sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.serving.judge import Seen, who
+from sparkbuild.serving.lane import LaneSpec
+from sparkbuild.serving.render import Launch, Rank
+
+Fact = Mapping[str, Any]
+
+
+def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]:
+    """Why no launch may take place now, by the facts of the lane alone: a protected lane, a node that serves another
+    lane, a container in the way that is not ours. `replaces`: a lane of this recipe runs and would be stopped.
+    """
+    spec: LaneSpec = goal.spec
+    found = []
+    record = seen[0].record or {}
+    if replaces and (record.get("protect") or spec.protect):
+        found.append(
+            f"lane {spec.recipe} is protected and is not replaced: {who(record)}, launched from another state of the"
+            f" recipe; doit stop:{spec.recipe}, then doit serve:{spec.recipe}"
+        )
+    for one in seen:
+        found += [f"{one.node} serves lane {other}: doit stop:{other}" for other in one.fact.get("others") or ()]
+        if one.fact.get("stranger"):
+            name = f"sparkbuild-{spec.recipe}"
+            found.append(f"a container on {one.node} that is not ours has the name {name}: {one.fact['stranger']}")
+    return found
+
+
+def problems(
+    goal: Goal,
+    launches: tuple[tuple[Rank, Launch], ...],
+    nodes: Mapping[str, Fact],
+    checks: Mapping[str, Fact],
+    *,
+    replaces: bool,
+) -> list[str]:
+    """What is missing on the nodes. `nodes` are their own facts, `checks` the answers about what this launch needs."""
+    found = []
+    for rank, _ in launches:
+        node, check = nodes[rank.node], checks[rank.node]
+        silent = node.get("unreachable") or check.get("unreachable")
+        if isinstance(silent, str):  # a list there are peers that it does not reach
+            found.append(f"{rank.node} does not answer: {silent}")
+            continue
+        found += _on_node(goal.spec, rank.node, node, check, replaces=replaces)
+    return found
+
+
+def _on_node(spec: LaneSpec, name: str, node: Fact, check: Fact, *, replaces: bool) -> list[str]:
+    found = [f"{name}: no {path}, which a mount names" for path in check.get("missing") or ()]
+    found += [f"{name}: no device {path}" for path in check.get("devices_missing") or ()]
+    found += [f"{name}: {path} is no device" for path in check.get("not_devices") or ()]
+    found += [f"{name}: {path}: {problem}" for path, problem in (check.get("unknown") or {}).items()]
+    found += [
+        f"{name} does not reach {away['peer']} on the fabric: {away['problem']}"
+        for away in check.get("unreachable") or ()
+    ]
+    available = check.get("memory_available")
+    # what the lane that is replaced holds is free again by then
+    if spec.min_memory and available is not None and available < spec.min_memory and not replaces:
+        found.append(f"{name}: {_size(available)} of memory available, {_size(spec.min_memory)} wanted (min_memory)")
+    if spec.runtime == "docker":
+        found += _docker(spec, name, node)
+    return found
+
+
+def _docker(spec: LaneSpec, name: str, node: Fact) -> list[str]:
+    docker = node.get("docker") or {}
+    if not docker.get("present") or docker.get("problem"):
+        return [f"docker on {name}: {docker.get('problem') or 'not there'}"]
+    found = []
+    image = (docker.get("images") or {}).get(spec.image)
+    if image and image.get("arch") and docker.get("arch") and _arch(image["arch"]) != _arch(docker["arch"]):
+        found.append(f"{name} is {_arch(docker['arch'])}, image {spec.image} is for {_arch(image['arch'])}")
+    if spec.docker.gpus:
+        found += [
+            f"{name}: container {one['name']} ({one['image']}) uses the GPU and is not ours"
+            for one in docker.get("containers") or ()
+            if one.get("gpu") and not one.get("ours") and one.get("state") == "running"
+        ]
+    return found
+
+
+def consistency(spec: LaneSpec, nodes: Mapping[str, Fact]) -> list[str]:
+    """What differs between the ranks and must not, right before the launch: the image by key and layers, the driver."""
+    found = []
+    drivers = {name: str(fact.get("driver") or "") for name, fact in nodes.items()}
+    if len(set(drivers.values())) > 1:
+        found.append(f"GPU drivers differ: {_by_value(drivers)}")
+    if spec.runtime != "docker":
+        return found
+    images = {name: ((fact.get("docker") or {}).get("images") or {}).get(spec.image) for name, fact in nodes.items()}
+    gone = [name for name, image in images.items() if not image]
+    if gone:
+        return [*found, f"image {spec.image} is not on {', '.join(gone)}"]
+    there = {name: image for name, image in images.items() if image}
+    keys = {name: str((image.get("labels") or {}).get("sparkbuild.key", "none"))[:12] for name, image in there.items()}
+    layers = {name: ",".join(image.get("layers") or ()) for name, image in there.items()}
+    if len(set(keys.values())) > 1:
+        found.append(f"image {spec.image} has different keys: {_by_value(keys)}")
+    if len(set(layers.values())) > 1:
+        shown = {name: f"{text.count(',') + 1} layers, last {text[-12:]}" for name, text in layers.items()}
+        found.append(f"image {spec.image} has different layers: {_by_value(shown)}")
+    return found
+
+
+def _by_value(values: Mapping[str, str]) -> str:
+    by: dict[str, list[str]] = {}
+    for name, value in values.items():
+        by.setdefault(value or "none", []).append(name)
+    return "; ".join(f"{value} on {', '.join(names)}" for value, names in by.items())
+
+
+def _arch(name: str) -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(name, name)
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB"

@@ -1,0 +1,62 @@
+"""What every runtime can do, and the one that starts a program on the node."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.run import Run
+from sparkbuild.serving.lane import LaneSpec
+from sparkbuild.serving.render import Launch, Rank
+
+Record = dict[str, Any]
+
+
+class Order(msgspec.Struct, frozen=True):
+    """A launch of one rank. `number` is the same on all ranks of one launch; `secrets` is the folder on the node that
+    holds them as files, "" when there is none.
+    """
+
+    goal: Goal
+    rank: Rank
+    launch: Launch
+    number: str
+    secrets: str = ""
+
+
+class Runtime(Protocol):
+    """How a rank is started. A third one is a new file and an entry in kind.py."""
+
+    def start(self, order: Order, run: Run) -> Record:
+        """Start one rank; returns its record. A rank that fails to start leaves nothing that runs."""
+
+
+def request_of(order: Order) -> dict[str, Any]:
+    """The fields of a LaneRecord that a launch decides. Only rank 0 serves; the others have no port of their own."""
+    spec: LaneSpec = order.goal.spec
+    return {
+        "recipe": spec.recipe,
+        "launch": order.number,
+        "rank": order.rank.rank,
+        "world_size": order.rank.world_size,
+        "key": order.goal.key.digest,
+        "parts": order.goal.key.parts,
+        "argv": list(order.launch.argv),
+        "host": order.rank.host,
+        "port": spec.port if order.rank.rank == 0 else 0,
+        "model_id": spec.model_id,
+        "protect": spec.protect,
+        "lock": spec.lock,
+    }
+
+
+class ProcessRuntime:
+    """A program on the node, started by the node's agent and detached from it."""
+
+    def start(self, order: Order, run: Run) -> Record:
+        """See Runtime."""
+        request = {**request_of(order), "env": order.launch.env}
+        record: Record = run.call(order.rank.node, "launch", request)["record"]
+        return record

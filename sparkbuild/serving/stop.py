@@ -1,0 +1,112 @@
+"""Stopping a lane on all of its nodes, whatever it runs in. Stopping what does not run is not an error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from sparkbuild.core.errors import NodeError, SparkbuildError
+from sparkbuild.core.run import Agent
+from sparkbuild.nodes.survey import everywhere
+
+if TYPE_CHECKING:
+    import docker
+
+
+class Reach(Protocol):
+    """What is needed of nodes.cluster.Nodes."""
+
+    def agent(self, node: str) -> Agent:
+        """The node's agent."""
+
+    def docker(self, node: str) -> docker.DockerClient:
+        """The node's docker engine."""
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """What was stopped on one node, in words; "" when nothing ran. `error`: what may still run there."""
+
+    node: str
+    text: str
+    error: SparkbuildError | None = None
+
+
+def stop_lane(
+    reach: Reach,
+    recipe: str,
+    nodes: tuple[str, ...],
+    grace: float,
+    *,
+    final: bool = False,
+    note: Callable[[str], None] = lambda _text: None,
+) -> tuple[Stopped, ...]:
+    """Stop it on all nodes at the same time, in rank order of the result. A node that cannot be reached holds up none
+    of the others; its error is in the result.
+    """
+
+    def work(node: str) -> Stopped:
+        try:
+            return Stopped(node, _stop(reach, recipe, node, grace, final=final, note=note))
+        except SparkbuildError as error:
+            return Stopped(node, "", error)
+
+    return tuple(everywhere(nodes, work).values())
+
+
+def failure(recipe: str, done: tuple[Stopped, ...]) -> SparkbuildError | None:
+    """One error for all nodes on which it may still run."""
+    errors = [one for one in done if one.error is not None]
+    if not errors:
+        return None
+    if len(done) == 1 and errors[0].error is not None:
+        return errors[0].error
+    stopped = [one.node for one in done if one.error is None]
+    return NodeError(
+        f"lane {recipe} may still run on {', '.join(one.node for one in errors)}",
+        found="\n".join(f"{one.node}: {one.error}" for one in errors),
+        wanted=f"all nodes; it does not run on {', '.join(stopped)}" if stopped else "all nodes",
+        next=f"doit stop:{recipe} again, when they can be reached",
+    )
+
+
+def _stop(reach: Reach, recipe: str, node: str, grace: float, *, final: bool, note: Callable[[str], None]) -> str:
+    agent = reach.agent(node)
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event.get("event") == "log":
+            note(str(event.get("text", "")))
+
+    done = agent.call("stop", {"recipe": recipe, "grace": grace}, on_event, final=final)
+    texts = []
+    if done["stopped"]:
+        texts.append(f"stopped process {done['pid']} on {node}{_killed(grace) if done['killed'] else ''}")
+    if done.get("docker_problem"):
+        raise NodeError(f"docker on {node} does not answer", found=done["docker_problem"], next=f"doit stop:{recipe}")
+    for box in done.get("containers") or ():
+        from sparkbuild.serving import dockerruntime  # noqa: PLC0415 - only for containers
+
+        with dockerruntime.told(node, f"stopping lane {recipe}"):
+            killed = dockerruntime.stop(reach.docker(node).api, box["id"], grace)
+        if box["state"] == "created":
+            texts.append(f"removed container {box['id'][:12]} on {node}, which was never started")
+        else:
+            texts.append(f"stopped container {box['id'][:12]} on {node}{_killed(grace) if killed else ''}")
+    if done.get("containers"):
+        _note_end(agent, recipe, str(done["launch"]), final=final)
+        agent.call("stop", {"recipe": recipe, "grace": 0}, final=final)  # its secrets go when nothing of it is left
+    return "; ".join(texts)
+
+
+def _killed(grace: float) -> str:
+    return f"; it had to be killed after {grace:.0f} s"
+
+
+def _note_end(agent: Agent, recipe: str, launch: str, *, final: bool) -> None:
+    try:
+        request = {"recipe": recipe, "launch": launch, "set": {"stopped_at": time.time()}}
+        agent.call("note", request, final=final)
+    except SparkbuildError:
+        return  # a container without a record: there is nothing to note it in

@@ -1,0 +1,143 @@
+"""The nodes' own view of a starting lane: every rank is watched, and the first that ends is the one to hear about."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from sparkbuild.core.errors import EngineDiedError, NodeError, SparkbuildError
+from sparkbuild.core.interrupt import Interrupted, cancel
+from sparkbuild.core.run import Run
+from sparkbuild.serving.phases import Phase, phase_of
+
+LOST = 20.0  # seconds that a node may be out of reach while its rank starts: a cold load is not thrown away for a blip
+PAUSE = 1.0  # seconds between two tries to reach it again
+TOGETHER = 1.5  # seconds that the other ranks get to end of the same cause, so that all of them are heard
+
+
+class _EndWatchError(Exception):
+    """Leaves the agent's call; closing its stdin ends the agent."""
+
+
+class Watch:
+    """One rank, kept current by a thread."""
+
+    def __init__(self, run: Run, node: str, recipe: str, *, rank: int = 0, label: str = "") -> None:
+        self.node = node
+        self.rank = rank
+        self.listening = False
+        self.ended: dict[str, Any] | None = None
+        self.failure: SparkbuildError | None = None
+        self.last_line = ""
+        self.phase: Phase | None = None
+        self._label = label
+        self._run = run
+        self._recipe = recipe
+        self._leave = threading.Event()
+
+    def start(self) -> None:
+        """Begin to watch."""
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def end(self) -> None:
+        """Stop watching: noticed with the next event, at most a second later, and nobody needs to wait for that."""
+        self._leave.set()
+
+    def _follow(self) -> None:
+        since = 0.0  # when it was last in reach
+        while not self._leave.is_set():
+            try:
+                since = since or time.monotonic()
+                agent = self._run.agent(self.node)
+                self.ended = agent.call("watch", {"recipe": self._recipe, "until": "dead"}, self._on_event)
+            except (_EndWatchError, Interrupted):
+                return
+            except NodeError as error:
+                self._run.note(f"{self.node} is out of reach: {error.what}")
+                since = max(since, self._heard)
+                if time.monotonic() - since > LOST:
+                    self.failure = error
+                    return
+                self._leave.wait(PAUSE)
+            except SparkbuildError as error:
+                self.failure = error
+                return
+            else:
+                return
+
+    _heard = 0.0
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        self._heard = time.monotonic()
+        if self._leave.is_set():
+            raise _EndWatchError
+        if event.get("event") == "state":
+            self.listening = bool(event["listening"])
+            for line in event["lines"]:
+                self._run.note(f"{self._label}| {line}")
+                self.last_line = line.strip() or self.last_line
+                self.phase = phase_of(line) or self.phase
+
+
+class Watches:
+    """All ranks of a lane, rank 0 first."""
+
+    def __init__(self, run: Run, nodes: tuple[str, ...], recipe: str) -> None:
+        self._recipe = recipe
+        self._all = [
+            Watch(run, node, recipe, rank=rank, label=f"{rank} " if len(nodes) > 1 else "")
+            for rank, node in enumerate(nodes)
+        ]
+
+    @property
+    def head(self) -> Watch:
+        """Rank 0: the one that serves."""
+        return self._all[0]
+
+    def start(self) -> None:
+        """Begin to watch all of them."""
+        for watch in self._all:
+            watch.start()
+
+    def end(self) -> None:
+        """Stop watching."""
+        for watch in self._all:
+            watch.end()
+
+    def check(self) -> None:
+        """Raise EngineDiedError when a rank ended, NodeError when a node is out of reach for good."""
+        if any(watch.ended is not None for watch in self._all):
+            if len(self._all) > 1:
+                cancel.wait(TOGETHER)
+            raise self._died()
+        for watch in self._all:
+            if watch.failure is not None:
+                raise self._lost(watch, watch.failure)
+
+    def _died(self) -> EngineDiedError:
+        told = []
+        for watch in self._all:
+            if watch.ended is None:
+                continue
+            lines = [line for line in watch.ended.get("last_lines") or () if line.strip()] or ["an empty log"]
+            if len(self._all) > 1:
+                state = f" ({watch.ended['state']})" if watch.ended.get("state") else ""
+                lines = [f"rank {watch.rank} on {watch.node}{state}:", *(f"  {line}" for line in lines)]
+            told += lines
+        ended = [watch.rank for watch in self._all if watch.ended is not None]
+        what = f"rank {', '.join(map(str, ended))} ended" if len(self._all) > 1 else "its process ended"
+        return EngineDiedError(
+            f"lane {self._recipe}: {what} before it was ready",
+            found="\n".join(told),
+            next=f"doit logs {self._recipe} shows the whole log",
+        )
+
+    def _lost(self, watch: Watch, failure: SparkbuildError) -> SparkbuildError:
+        if len(self._all) == 1 or not isinstance(failure, NodeError):
+            return failure
+        return NodeError(
+            f"lane {self._recipe}: rank {watch.rank} on {watch.node} is out of reach for {LOST:.0f} s",
+            found=str(failure),
+            next=f"when {watch.node} is back: doit stop:{self._recipe}, which ends what may still run there",
+        )
