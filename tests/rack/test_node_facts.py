@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import sparkbuild.agent
+from sparkbuild.agent.containers import uses_gpu
 from sparkbuild.agent.dockerd import Dockerd, DockerdError
 from sparkbuild.agent.network import addresses
 from tests.agent.driver import finish
@@ -130,6 +131,17 @@ def test_containers(node: Node, tiny: Image) -> None:
         assert "geheim" not in json.dumps(fact)
     finally:
         node.docker("rm", "--force", "ours", "dead", "stranger", "gone", "created")
+
+
+def test_a_container_with_gpus(node: Node, tiny: Image) -> None:
+    """Without a GPU it can be made, though not be started."""
+    node.docker("create", "--gpus", "all", "--name", "with-gpu", tiny.tag, "true")
+    try:
+        found = Dockerd(node.docker.socket).container("with-gpu")
+        assert found is not None
+        assert uses_gpu(found)
+    finally:
+        node.docker("rm", "with-gpu")
 
 
 def test_who_may_not_use_docker(node: Node) -> None:
