@@ -181,7 +181,7 @@ def test_the_plan_as_json_has_the_documented_fields(block: str):
 
 COMMANDS = {"completion", "forget", "health", "help", "ignore", "list", "logs", "plan", "run", "status", "trust", "why"}
 WITHHELD = {"clean", "dumpdb", "info", "reset-dep"}  # of doit's own commands
-TASKS = {"artifact", "bench", "image", "lock", "serve", "stage", "stop", "test"}
+TASKS = {"artifact", "bench", "image", "lock", "serve", "stage", "stop", "sync", "test"}
 
 
 def test_the_commands_are_those_of_the_package():
@@ -206,7 +206,7 @@ def test_commands_that_are_named_exist(path: Path):
 @pytest.mark.parametrize("path", DOCS, ids=shown)
 def test_paths_that_are_named_exist(path: Path):
     for text in code(path.read_text()):
-        for name in re.findall(r"(?<![\w/.<>-])(?:sparkbuild|docs|tests|benchmarks|\.ci)/[\w./-]*\w", text):
+        for name in re.findall(r"(?<![\w/.<>-])(?:sparkbuild|docs|tests|benchmarks|\.ci)/(?![\w-]+:)[\w./-]*\w", text):
             assert (ROOT / name).exists(), (text, name)
 
 

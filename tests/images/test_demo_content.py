@@ -22,7 +22,7 @@ from sparkbuild.workspace import sourcelock
 from sparkbuild.workspace.schema import ImageFile, RecipeFile
 from tests.engine import MODEL_ID, ROOT, SERVE, Engine, free_port, start_engine
 
-IMAGES = ("llamacpp", "harness")
+IMAGES = ("llamacpp", "harness", "demo-ranks")
 TOOL = {
     "type": "function",
     "function": {"name": "add", "description": "Add", "parameters": {"type": "object", "properties": {}}},
@@ -39,7 +39,7 @@ def post(url: str, body: dict[str, Any], timeout: float = 60) -> Any:
 # --- the files -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["demo", "harness"])
+@pytest.mark.parametrize("name", ["demo", "harness", "demo-ranks"])
 def test_the_locks_agree_with_the_files(name: str):
     lock = sourcelock.read(ROOT / f"locks/{name}.source.lock", ROOT)
     assert sourcelock.verify(lock, ROOT) == ()
@@ -77,7 +77,18 @@ def test_the_lock_says_the_versions_that_are_installed():
     for name in ("tool-eval-bench", "llama-benchy", "gguf"):
         assert f"\n{name}=={harness[f'{name}.version']} " in text
     demo = sourcelock.read(ROOT / "locks/demo.source.lock", ROOT).values
-    assert f"xllamacpp=={demo['xllamacpp.version']} " in (ROOT / "images/llamacpp/requirements.lock").read_text()
+    ranks = sourcelock.read(ROOT / "locks/demo-ranks.source.lock", ROOT).values
+    assert ranks["xllamacpp.version"] == demo["xllamacpp.version"]
+    for image in ("llamacpp", "demo-ranks"):
+        assert f"xllamacpp=={demo['xllamacpp.version']} " in (ROOT / f"images/{image}/requirements.lock").read_text()
+
+
+def test_the_packages_are_those_of_the_main_archive():
+    lock = sourcelock.read(ROOT / "locks/demo-ranks.source.lock", ROOT)
+    image = msgspec.convert(tomli.loads((ROOT / "images/demo-ranks/image.toml").read_text()), ImageFile)
+    assert set(image.debs) == set(lock.artifacts())
+    for name in image.debs:
+        assert lock.artifact(name).url.startswith("http://deb.debian.org/debian/pool/main/")
 
 
 def test_the_recipe():
