@@ -254,6 +254,17 @@ def test_an_image_that_nobody_uses_can_be_assembled(tmp_path: Path) -> None:
     assert {item.path for item in made.inputs} == set(made.spec.files)
 
 
+def test_each_node_of_a_recipe_gets_the_image(tmp_path: Path) -> None:
+    put(space(tmp_path), "config.toml", '[nodes.dgx1]\n[nodes.dgx2]\n[clusters.pair]\nnodes = ["dgx1", "dgx2"]\n')
+    put(tmp_path, "recipes/r/recipe.toml", RECIPE.format("pair"))
+    goals = assemble(load(tmp_path))
+    assert goals.problems == {}
+    syncs = [goals.by_task[f"sync:ranks:{node}"] for node in ("dgx1", "dgx2")]
+    assert [str(one.uri) for one in syncs] == ["image://dgx1/ranks", "image://dgx2/ranks"]
+    assert {one.needs for one in syncs} == {(goals.by_task["image:ranks"],)}
+    assert list(goals.lanes["r"].needs) == syncs
+
+
 @pytest.mark.parametrize(
     ("toml", "text"),
     [

@@ -23,6 +23,7 @@ from sparkbuild.agent.layer import FILE, LINK, Entry, Layer
 from sparkbuild.agent.protocol import AgentError, Reporter
 from sparkbuild.agent.wheels import platforms
 from tests.agent.driver import Answer, finish, start
+from tests.agent.test_pythons import pythons
 from tests.images.packages import Member, ar, deb, keep, request, tar
 
 BUSYBOX: list[Member] = [
@@ -167,6 +168,17 @@ def test_the_same_inputs_give_the_same_bytes_anywhere(tmp_path: Path) -> None:
         assert wheels["usr/local/bin/tiny"].mode == 0o755
         assert not [entry for entry in wheels if entry.endswith(".pyc")]
     assert len(found) == 1
+
+
+def test_every_python_gives_the_same_bytes(tmp_path: Path) -> None:
+    found = {}
+    for number, python in enumerate(pythons()):
+        store = tmp_path / str(number)
+        kept = [keep(store, f"{one}_1_amd64.deb", deb([(f"./usr/{one}/{one * 150}", one.encode())])) for one in "xyz"]
+        answer = finish(start("assemble", request(store, kept, env={"A": "\u00e4"}), python=python))
+        assert answer.code == 0, answer.last
+        found[python] = hashlib.sha256((folder(store) / "image.tar").read_bytes()).hexdigest()
+    assert len(set(found.values())) == 1, found
 
 
 def test_conditions_in_requirements_are_refused(tmp_path: Path) -> None:
