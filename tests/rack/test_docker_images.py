@@ -187,6 +187,23 @@ def test_dockerd_dies_in_the_middle(space: Space) -> None:
     assert space.look().state == OK
 
 
+def test_a_link_that_is_cut_in_the_middle(space: Space) -> None:
+    def cut(progress: Progress) -> None:
+        if progress.done > 40_000_000:
+            space.node.cut()
+
+    space.node.rate(400)
+    try:
+        with pytest.raises(NodeError):
+            space.apply(report=cut)
+    finally:
+        space.node.heal()
+        space.node.rate(None)
+    assert space.why() == "run: not on the node yet"
+    space.apply()
+    assert space.look().state == OK
+
+
 def test_an_interrupted_load_leaves_nothing(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     cancel = Cancel()
     monkeypatch.setattr(transfer, "cancel", cancel)
