@@ -14,7 +14,7 @@ import msgspec
 from sparkbuild.core.errors import ConfigError
 
 # Made by container engines on the node itself: every node has one, and no two nodes share it.
-_INNER = ("docker", "br-", "veth", "virbr", "cni", "flannel", "lo")
+_INNER = ("docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "podman", "lxcbr", "lxdbr", "lo")
 
 
 class Fabric(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ def _parse(cluster: str, text: str) -> ipaddress.IPv4Network:
 
 def _shared(cluster: str, facts: Mapping[str, Mapping[str, Any]]) -> tuple[ipaddress.IPv4Network, str]:
     """The one network that all nodes are on; one with RDMA devices on all of them goes before the others."""
-    per_node = [{_network(address): name for name, address in _addresses(fact)} for fact in facts.values()]
+    per_node = [_networks(fact) for fact in facts.values()]
     shared = [network for network in per_node[0] if all(network in networks for networks in per_node)]
     names = ", ".join(facts)
     if not shared:
@@ -96,7 +96,7 @@ def _shared(cluster: str, facts: Mapping[str, Mapping[str, Any]]) -> tuple[ipadd
         network
         for network in shared
         if all(
-            any(hca.get("active") and hca.get("interface") == networks[network] for hca in fact.get("hcas") or ())
+            any(hca.get("active") and hca.get("interface") in networks[network] for hca in fact.get("hcas") or ())
             for networks, fact in zip(per_node, facts.values(), strict=True)
         )
     ]
@@ -112,10 +112,25 @@ def _shared(cluster: str, facts: Mapping[str, Mapping[str, Any]]) -> tuple[ipadd
 
 
 def _on(cluster: str, node: str, fact: Mapping[str, Any], network: ipaddress.IPv4Network, origin: str) -> Fabric:
-    for interface, address in _addresses(fact, every=True):
-        if address.ip in network:
-            hcas, index = _rdma(fact, interface, str(address.ip))
-            return Fabric(node, str(address.ip), interface, str(network), origin, hcas, index)
+    found = [
+        Fabric(node, str(address.ip), name, str(network), origin, *_rdma(fact, name, str(address.ip)))
+        for name, address in _addresses(fact, every=True)
+        if address.ip in network
+    ]
+    # a wide network may hold those of the node's own containers as well
+    found = [one for one in found if not one.interface.startswith(_INNER)] or found
+    # functions of one RDMA card may share a network: any of them will do
+    found = [one for one in found if one.hcas] or found
+    if found and (found[0].hcas or len({one.interface for one in found}) == 1):
+        return found[0]
+    if found:
+        raise ConfigError(
+            f"{node} is on the fabric of cluster {cluster} with more than one interface",
+            where="config.toml",
+            found=", ".join(f"{one.address} ({one.interface})" for one in found),
+            wanted=f"one address in {network}",
+            next=f"set fabric in [clusters.{cluster}] to a network that holds only one of them",
+        )
     raise ConfigError(
         f"{node} has no address on the fabric of cluster {cluster}",
         where="config.toml",
@@ -131,29 +146,31 @@ def _rdma(fact: Mapping[str, Any], interface: str, address: str) -> tuple[tuple[
     The index differs between nodes and between boots, and one of the same number may be RoCE v1 or IPv6: only the GID
     that is this very IPv4 address and of type RoCE v2 counts.
     """
-    index = None
-    first = ""
-    for hca in fact.get("hcas") or ():
-        if hca.get("active") and hca.get("interface") == interface:
-            for gid in hca.get("gids") or ():
-                if gid.get("type") == "RoCE v2" and _ipv4_of(str(gid.get("gid", ""))) == address:
-                    index, first = int(gid["index"]), str(hca["name"])
-    if index is None:
+    active = [hca for hca in fact.get("hcas") or () if hca.get("active") and hca.get("name")]
+    fitting = (
+        (str(hca["name"]), int(gid["index"]))
+        for hca in active
+        if hca.get("interface") == interface
+        for gid in hca.get("gids") or ()
+        if _is_roce_v2(gid) and _ipv4_of(str(gid.get("gid"))) == address
+    )
+    first, index = next(fitting, ("", -1))
+    if not first:
         return (), None
     # the second function of the same port has its own address; it is of use when the same index fits it too
-    others = [
-        str(hca["name"])
-        for hca in fact.get("hcas") or ()
-        if hca.get("active") and hca["name"] != first and _fits(hca, index)
-    ]
-    return (first, *others), index
+    others = [str(hca["name"]) for hca in active if hca["name"] != first and _fits(hca, index)]
+    return (first, *dict.fromkeys(others)), index
 
 
 def _fits(hca: Mapping[str, Any], index: int) -> bool:
     return any(
-        gid.get("index") == index and gid.get("type") == "RoCE v2" and _ipv4_of(str(gid.get("gid", "")))
+        gid.get("index") == index and _is_roce_v2(gid) and _ipv4_of(str(gid.get("gid")))
         for gid in hca.get("gids") or ()
     )
+
+
+def _is_roce_v2(gid: Mapping[str, Any]) -> bool:
+    return gid.get("type") == "RoCE v2" and isinstance(gid.get("index"), int)
 
 
 def _ipv4_of(gid: str) -> str:
@@ -170,16 +187,31 @@ def _addresses(fact: Mapping[str, Any], *, every: bool = False) -> Sequence[tupl
     unless `every` is wanted.
     """
     return [
-        (str(interface["name"]), ipaddress.IPv4Interface(address))
+        (str(interface["name"]), address)
         for interface in fact.get("interfaces") or ()
         if interface.get("up", True) and (every or not str(interface["name"]).startswith(_INNER))
-        for address in interface.get("addresses") or ()
+        for address in map(_interface, interface.get("addresses") or ())
+        if address is not None
     ]
 
 
-def _network(address: ipaddress.IPv4Interface) -> ipaddress.IPv4Network:
-    return address.network
+def _interface(text: str) -> ipaddress.IPv4Interface | None:
+    try:
+        return ipaddress.IPv4Interface(text)
+    except ValueError:
+        return None
+
+
+def _networks(fact: Mapping[str, Any]) -> dict[ipaddress.IPv4Network, set[str]]:
+    """The networks of a node that others may be on as well, with its interfaces there."""
+    found: dict[ipaddress.IPv4Network, set[str]] = {}
+    for name, address in _addresses(fact):
+        if address.network.prefixlen < 32:
+            found.setdefault(address.network, set()).add(name)
+    return found
 
 
 def _told(fact: Mapping[str, Any]) -> str:
-    return ", ".join(f"{address} ({name})" for name, address in _addresses(fact)) or "no address"
+    problems = [fact.get("problem"), *((fact.get("problems") or {}).get(look) for look in ("interfaces", "hcas"))]
+    known = [f"{address} ({name})" for name, address in _addresses(fact)]
+    return ", ".join([*known, *(str(problem) for problem in problems if problem)]) or "no address"
