@@ -18,23 +18,34 @@ class Phase(msgspec.Struct, frozen=True):
     total: int = 0
 
 
+# The bar of a counted thing: what is counted is looked for before it, so that no line makes one pattern try for long.
+_BAR = re.compile(r"\|\s{0,9}(\d{1,9})/(\d{1,9})")
 _COUNTED = (
     # Loading safetensors checkpoint shards:  40% Completed | 19/48 [02:11<03:21,  6.9s/it]
-    (re.compile(r"(?i)load\w*\s.*?shards?\b.*?\|\s*(\d+)/(\d+)"), "shards loaded"),
-    # Capturing CUDA graphs ...: 51%|#####     | 34/67
-    (re.compile(r"(?i)captur\w*\s.*?graphs?\b.*?\|\s*(\d+)/(\d+)"), "graphs captured"),
-    (re.compile(r"(?i)waiting for ranks:?\s+(\d+)/(\d+)"), "ranks joined"),
-    (re.compile(r"(?i)rank \d+ joined from \S+ \((\d+)/(\d+)\)"), "ranks joined"),
+    (re.compile(r"(?i)load[a-z]{0,9}\s[^|]{0,99}?shards?\b"), "shards loaded"),
+    # Capturing CUDA graphs ...: 51%|#####     | 34/67, Capturing batches (bs=2 avail_mem=9.1 GB): 50%|##  | 2/4
+    (re.compile(r"(?i)captur[a-z]{0,9}\s[^|]{0,99}?(?:graphs?|batches)\b"), "graphs captured"),
 )
+_JOINED = (
+    re.compile(r"(?i)waiting for ranks:? {1,9}(\d{1,9})/(\d{1,9})"),
+    re.compile(r"(?i)rank \d{1,9} joined from \S{1,99} \((\d{1,9})/(\d{1,9})\)"),
+)
+# The first that fits counts: "Loading weights took 9 seconds" is the end of it.
 _NAMED = (
     (
-        re.compile(r"(?i)\bload_tensors\b|\bload(?:ing)? (?:model|weights|checkpoint)\b"),
+        re.compile(r"(?i)\bloading (?:model )?weights took|model loading took|load weight end|\bmodel loaded\b"),
+        "weights loaded",
+    ),
+    (
+        re.compile(r"(?i)\bload_tensors\b|\bload(?:ing)? (?:model|weights?|checkpoint)\b"),
         "loading weights",
     ),
-    (re.compile(r"(?i)model loading took|load weight end|loading weights took|model loaded"), "weights loaded"),
-    (re.compile(r"(?i)torch\.compile|compiling"), "compiling"),
-    (re.compile(r"(?i)captur\w* (?:the )?(?:cuda )?graph"), "capturing graphs"),
-    (re.compile(r"(?i)kv cache (?:size|memory)|allocat\w* kv|memory pool end"), "allocating the KV cache"),
+    (re.compile(r"(?i)captur[a-z]{0,9} (?:the )?(?:cuda )?graph"), "capturing graphs"),
+    (re.compile(r"(?i)torch\.compile|\bcompiling\b"), "compiling"),
+    (
+        re.compile(r"(?i)kv cache (?:size|memory|is allocated)|allocat[a-z]{0,9} kv|memory pool end"),
+        "allocating the KV cache",
+    ),
     (re.compile(r"(?i)warm(?:ing)?[ _-]?up"), "warming up"),
     (re.compile(r"(?i)application startup complete|server is listening|the server is fired up"), "starting to listen"),
 )
@@ -43,10 +54,11 @@ _NAMED = (
 def phase_of(line: str) -> Phase | None:
     """The phase that a line of a log announces, None when it announces none."""
     text = line[-2000:]  # a progress bar that is written over and over is one long line; its end counts
-    for pattern, name in _COUNTED:
-        found = list(pattern.finditer(text))
-        if found:
-            done, total = int(found[-1][1]), int(found[-1][2])
-            if 0 < total < 10**9 and done <= total:
-                return Phase(name, done, total)
+    bars = list(_BAR.finditer(text))
+    counted = [(bars[-1], name) for pattern, name in _COUNTED if bars and pattern.search(text)]
+    counted += [(found, "ranks joined") for pattern in _JOINED for found in pattern.finditer(text)]
+    for found, name in counted[-1:]:
+        done, total = int(found[1]), int(found[2])
+        if 0 < total and done <= total:
+            return Phase(name, done, total)
     return next((Phase(name) for pattern, name in _NAMED if pattern.search(text)), None)
