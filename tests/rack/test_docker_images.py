@@ -174,6 +174,22 @@ def test_dockerd_down(space: Space) -> None:
     assert space.why() == "run: not on the node yet"
 
 
+def test_a_user_outside_the_docker_group(space: Space, store: Path, tmp_path: Path) -> None:
+    space.node.add_user("kim")
+    space.node.run(["install", "-d", "-o", "kim", "/srv/kim"], check=True)
+    place = msgspec.structs.replace(space.nodes.place(space.node.name), user="kim", store="/srv/kim")
+    nodes = Nodes(ROOT, {"local": Place("local", str(store)), space.node.name: place})
+    other = Space(nodes, kinds(str(ROOT), nodes, None), space.node, tmp_path, space.sync)
+    try:
+        assert "user kim may not use docker" in other.why()
+        assert "sudo usermod -aG" in other.why()
+        assert other.look().state == UNKNOWN
+        with pytest.raises(NodeError):
+            other.apply()
+    finally:
+        nodes.close()
+
+
 def test_dockerd_dies_in_the_middle(space: Space) -> None:
     def kill(progress: Progress) -> None:
         if progress.done > 40_000_000 and space.node.docker.ready():
