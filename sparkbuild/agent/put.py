@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkbuild.agent.artifacts import stamp_of
 from sparkbuild.agent.files import fsync_folder, inside, keep_owner, locked, write_json
-from sparkbuild.agent.protocol import AgentError, Reporter
+from sparkbuild.agent.protocol import AgentError, Reporter, heard
 
 OWNS_STDIN = True
 _BLOCK = 1 << 20
@@ -34,7 +34,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         with os.fdopen(fd, "r+b", buffering=0) as file:
             digest, offset = _kept(file, size)
             reporter.emit("ready", offset=offset)
-            _receive(file, digest, offset, size, reporter)
+            _receive(file, digest, offset, size, reporter, patience=request.get("patience"))
             if digest.hexdigest() != request["sha256"]:
                 os.unlink(part)
                 raise AgentError(
@@ -65,10 +65,10 @@ def _kept(file: Any, size: int) -> tuple[Any, int]:
     return digest, file.tell()
 
 
-def _receive(file: Any, digest: Any, offset: int, size: int, reporter: Reporter) -> None:
+def _receive(file: Any, digest: Any, offset: int, size: int, reporter: Reporter, *, patience: float | None) -> None:
     done = offset
     while done < size:
-        block = os.read(0, min(_BLOCK, size - done))
+        block = os.read(0, min(_BLOCK, size - done)) if heard(patience) else b""
         if not block:
             os._exit(_CALLER_GONE)  # the part stays, and the next try goes on from it
         view = memoryview(block)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import paramiko
@@ -35,7 +35,16 @@ class Tried:
 def log_in(transport: paramiko.Transport, target: Target) -> None:
     """Authenticate on a transport whose host key was checked. NodeError, with all that was tried, when that fails."""
     tried = Tried()
-    for shown, key in _keys(target, tried):
+    agent = _agent(target, tried)
+    try:
+        _try_keys(transport, target, tried, {} if agent is None else {key.asbytes(): key for key in agent.get_keys()})
+    finally:
+        if agent is not None:
+            agent.close()
+
+
+def _try_keys(transport: paramiko.Transport, target: Target, tried: Tried, held: Mapping[bytes, paramiko.PKey]) -> None:
+    for shown, key in _keys(target, tried, held):
         try:
             left = transport.auth_publickey(target.user, key)
         except paramiko.BadAuthenticationType as error:
@@ -56,9 +65,8 @@ def log_in(transport: paramiko.Transport, target: Target) -> None:
     raise _refused(target, tried, "")
 
 
-def _keys(target: Target, tried: Tried) -> Iterator[tuple[str, paramiko.PKey]]:
+def _keys(target: Target, tried: Tried, held: Mapping[bytes, paramiko.PKey]) -> Iterator[tuple[str, paramiko.PKey]]:
     """Named files, the agent's keys, default files: each key once. A locked file's key is taken from the agent."""
-    held = _of_agent(target, tried)
     folder = os.path.expanduser("~/.ssh")
     defaults = [os.path.join(folder, name) for name in _DEFAULTS]
     seen: set[bytes] = set()
@@ -78,23 +86,23 @@ def _keys(target: Target, tried: Tried) -> Iterator[tuple[str, paramiko.PKey]]:
                     yield shown, key
 
 
-def _of_agent(target: Target, tried: Tried) -> dict[bytes, paramiko.PKey]:
+def _agent(target: Target, tried: Tried) -> paramiko.Agent | None:
     if not target.agent:
-        return {}
+        return None
     if not os.environ.get("SSH_AUTH_SOCK"):
         tried.agent = "ssh-agent: none runs here (SSH_AUTH_SOCK is not set)"
-        return {}
+        return None
     try:
-        keys = {key.asbytes(): key for key in paramiko.Agent().get_keys()}
+        agent = paramiko.Agent()
     except (paramiko.SSHException, OSError, EOFError) as error:
         tried.agent = f"ssh-agent: does not answer: {error}"
-        return {}
-    tried.agent = "" if keys else "ssh-agent: holds no key"
-    return keys
+        return None
+    tried.agent = "" if agent.get_keys() else "ssh-agent: holds no key"
+    return agent
 
 
 def _from_file(
-    path: str, held: dict[bytes, paramiko.PKey], tried: Tried, *, named: bool
+    path: str, held: Mapping[bytes, paramiko.PKey], tried: Tried, *, named: bool
 ) -> Iterator[tuple[str, paramiko.PKey]]:
     if not named and not os.path.exists(path):
         return

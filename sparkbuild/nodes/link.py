@@ -12,7 +12,6 @@ import paramiko
 from paramiko.packet import Packetizer
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.core.interrupt import cancel
 from sparkbuild.nodes import hostkeys, sshfailure
 from sparkbuild.nodes.hostkeys import HostKey
 from sparkbuild.nodes.identity import AUTH_TIMEOUT, log_in
@@ -20,7 +19,7 @@ from sparkbuild.nodes.sshconfig import Target
 
 PULSE = 10.0  # seconds between two signs of life
 PATIENCE = 30.0  # seconds without any answer until a connection counts as lost
-_BUSY = 15.0  # seconds to wait for a free session: sshd allows 10 at a time (MaxSessions)
+_SESSIONS = 8  # at once on a connection: sshd grants 10 (MaxSessions), and hangs up when many more are asked for
 _STARTS = (0.3, 1.0)  # waits before a connection is tried again that sshd dropped at once (MaxStartups)
 
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr")  # the fastest first
@@ -43,8 +42,28 @@ class _Ears(Packetizer):  # type: ignore[misc, unused-ignore]
         return found
 
 
+class _Line:
+    """One transport and the sessions on it. `opening` is written under the link's lock."""
+
+    def __init__(self, transport: paramiko.Transport) -> None:
+        self.transport = transport
+        self.opening = 0
+        self._sessions: list[paramiko.Channel] = []
+
+    def in_use(self) -> int:
+        """How many sessions there are, or will be at once."""
+        self._sessions = [channel for channel in self._sessions if not channel.closed]
+        return len(self._sessions) + self.opening
+
+    def add(self, channel: paramiko.Channel) -> None:
+        """A session was opened."""
+        self._sessions.append(channel)
+
+
 class Link:
-    """The connection to one server. Any number of threads may use it; it is made anew when it was lost."""
+    """The connection to one server. Any number of threads may use it; it is made anew when it was lost. Only for more
+    sessions at once than sshd grants on a connection, a further one is made.
+    """
 
     def __init__(self, target: Target, via: Link | None, own: str) -> None:
         self.target = target
@@ -52,7 +71,7 @@ class Link:
         self._own = own  # the workspace's known_hosts
         self._making = threading.Lock()
         self._requests = threading.Lock()  # paramiko cannot tell apart the answers to two global requests
-        self._transport: paramiko.Transport | None = None
+        self._lines: list[_Line] = []
         self._failure: tuple[float, NodeError] | None = None
 
     # -- using it ------------------------------------------------------------------------------------------------
@@ -61,35 +80,42 @@ class Link:
         """The connection, made now if there is none. NodeError with what to do when it cannot be made."""
         began = time.monotonic()
         with self._making:
-            if self._transport is not None and self._transport.is_active():
-                return self._transport
-            if self._failure and self._failure[0] >= began:
-                raise self._failure[1]  # somebody else tried while this thread waited
-            try:
-                self._transport = self._connect()
-            except NodeError as error:
-                self._failure = time.monotonic(), error
-                raise
-            return self._transport
+            return self._line(began, None).transport
 
     def session(self, command: str) -> paramiko.Channel:
         """Run a command; its channel."""
-        end = time.monotonic() + _BUSY
-        while True:
-            transport = self.transport()
-            try:
-                channel = transport.open_session(timeout=self.target.timeout)
-                channel.exec_command(command)
-            except paramiko.ChannelException as error:
-                if time.monotonic() > end:
-                    raise sshfailure.no_session(self.target, str(error)) from error
-                cancel.wait(0.2)
-            except (paramiko.SSHException, EOFError, OSError) as error:
-                if transport.is_active():
-                    transport.close()  # it does not answer: whoever else uses it must learn that as well
-                raise self.lost(error) from error
-            else:
-                return channel
+        began = time.monotonic()
+        with self._making:
+            line = self._line(began, _SESSIONS)
+            line.opening += 1
+        try:
+            channel = line.transport.open_session(timeout=self.target.timeout)
+            line.add(channel)
+            channel.exec_command(command)
+        except paramiko.ChannelException as error:
+            raise sshfailure.no_session(self.target, str(error)) from error
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            line.transport.close()  # it does not answer: whoever else uses it must learn that as well
+            raise self.lost(error) from error
+        finally:
+            with self._making:
+                line.opening -= 1
+        return channel
+
+    def _line(self, began: float, most: int | None) -> _Line:
+        """One with fewer than `most` sessions, made if there is none. The caller holds the lock."""
+        self._lines = [line for line in self._lines if line.transport.is_active()]
+        for line in self._lines:
+            if most is None or line.in_use() < most:
+                return line
+        if self._failure and self._failure[0] >= began:
+            raise self._failure[1]  # somebody else tried while this thread waited
+        try:
+            self._lines.append(_Line(self._connect()))
+        except NodeError as error:
+            self._failure = time.monotonic(), error
+            raise
+        return self._lines[-1]
 
     def forward(self, host: str, port: int) -> paramiko.Channel:
         """A connection from the server on to `host:port`, as seen from there."""
@@ -117,16 +143,15 @@ class Link:
 
     def unlisten(self, port: int) -> None:
         """Let the server listen no more; fine when the connection is gone."""
-        transport = self._transport
-        if transport is not None and transport.is_active():
-            with self._requests:
-                transport.cancel_port_forward("127.0.0.1", port)
+        for line in self._lines[:1]:
+            if line.transport.is_active():
+                with self._requests:
+                    line.transport.cancel_port_forward("127.0.0.1", port)
 
     @property
     def alive(self) -> bool:
         """Whether there is a connection."""
-        transport = self._transport
-        return transport is not None and transport.is_active()
+        return any(line.transport.is_active() for line in self._lines)
 
     def lost(self, error: BaseException | None = None) -> NodeError:
         """The error for a connection that broke."""
@@ -134,9 +159,10 @@ class Link:
 
     def close(self) -> None:
         """End it."""
-        transport = self._transport
-        if transport is not None:
-            transport.close()
+        with self._making:
+            lines, self._lines = self._lines, []
+        for line in lines:
+            line.transport.close()
 
     # -- making it -----------------------------------------------------------------------------------------------
 
@@ -174,8 +200,7 @@ class Link:
     def _shaken(self, known_types: list[str]) -> tuple[paramiko.Transport, HostKey]:
         """A transport whose keys are exchanged, with nobody logged in, and the host key that was shown."""
         for wait in (*_STARTS, None):
-            cancel_after = self._socket()
-            transport = paramiko.Transport(cancel_after, packetizer_class=_Ears)
+            transport = paramiko.Transport(self._socket(), packetizer_class=_Ears)
             try:
                 return transport, self._exchange(transport, known_types)
             except (paramiko.SSHException, EOFError, OSError) as error:

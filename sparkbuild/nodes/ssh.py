@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes import pack
+from sparkbuild.nodes import pack, sshexec
 from sparkbuild.nodes.connection import OnEvent
 from sparkbuild.nodes.engine import unusable
 from sparkbuild.nodes.link import Link
 from sparkbuild.nodes.reply import Reply
 from sparkbuild.nodes.sending import pieces
 from sparkbuild.nodes.sshexec import Exec
-from sparkbuild.nodes.stream import joined
+from sparkbuild.nodes.stream import hang_up, joined
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _MISSING = (127, 126)  # a shell's exit codes for a program that is not there, or is none
@@ -45,7 +45,7 @@ class SshAgent:
         while True:
             reply = Reply(self.name, verb)
             absent: list[dict[str, Any]] = []
-            with self._start(verb, question, final=final) as running:
+            with self._start(verb, question, final=final, pulse=True) as running:
                 for line in running.lines():
                     reply.feed(line, _unless_absent(absent, on_event))
                 if not absent and reply.result is None:
@@ -64,9 +64,9 @@ class SshAgent:
                 if event["event"] == "ready":
                     return joined(running.channel)
             except BaseException:
-                running.channel.close()
+                hang_up(running.channel)
                 raise
-            running.channel.close()
+            hang_up(running.channel)
             if event["event"] == "agent":
                 self._push(event)
                 continue
@@ -121,14 +121,15 @@ class SshAgent:
         self._link.close()
 
     def _question(self, request: Mapping[str, Any]) -> bytes:
-        return _encoder.encode({**request, "store": self.store, "docker": self._docker}) + b"\n"
+        more = {"store": self.store, "docker": self._docker, "patience": sshexec.PATIENCE}
+        return _encoder.encode({**request, **more}) + b"\n"
 
-    def _start(self, verb: str, question: bytes, *, final: bool = False) -> Exec:
-        running = Exec(self._link, pack.start_command(self._python, verb), final=final)
+    def _start(self, verb: str, question: bytes, *, final: bool = False, pulse: bool = False) -> Exec:
+        running = Exec(self._link, pack.start_command(self._python, verb), final=final, pulse=pulse)
         try:
             running.send(question)  # if it does not read: its output says why
         except BaseException:
-            running.channel.close()
+            hang_up(running.channel)
             raise
         return running
 

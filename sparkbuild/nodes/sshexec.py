@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,10 @@ import paramiko
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.nodes.link import Link
 from sparkbuild.nodes.sending import PIECE
+from sparkbuild.nodes.stream import BROKEN, hang_up
 
+PULSE = 10.0  # seconds between two signs of life to the agent
+PATIENCE = 60.0  # seconds without one until the agent ends itself: a dead link tells it nothing
 _POLL = 0.2  # seconds between two looks whether the run was told to stop
 _EXIT = 10.0  # seconds an exit code may come later than the end of the output
 _KEPT = 1 << 16  # bytes of stderr
@@ -22,11 +26,13 @@ _LONGEST = 64 << 20  # bytes of one line
 class Exec:
     """A running command. Leaving the `with` block ends it: its stdin closes, and the agent ends with that.
 
-    `final`: goes on though the run was told to stop.
+    `final`: goes on though the run was told to stop. `pulse`: line ends are sent now and then, by which the command
+    knows that somebody is here.
     """
 
-    def __init__(self, link: Link, command: str, *, final: bool = False) -> None:
+    def __init__(self, link: Link, command: str, *, final: bool = False, pulse: bool = False) -> None:
         self._final = final
+        self._pulse = pulse
         self._link = link
         self._check()
         self.channel: paramiko.Channel = link.session(command)
@@ -43,7 +49,7 @@ class Exec:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self.channel.close()
+        hang_up(self.channel)
 
     def lines(self) -> Iterator[bytes]:
         """Its output, line by line, until it ends. NodeError when the connection is lost before that."""
@@ -76,7 +82,7 @@ class Exec:
             except TimeoutError:
                 self._check()
                 continue
-            except OSError:
+            except BROKEN:
                 size = 0
             if size == 0:
                 self._alive()
@@ -86,7 +92,8 @@ class Exec:
 
     def end_input(self) -> None:
         """Nothing more will be sent."""
-        self.channel.shutdown_write()
+        with contextlib.suppress(*BROKEN):
+            self.channel.shutdown_write()
 
     def code(self) -> int:
         """Its exit code, once its output is at its end; -1 when there is none (it was killed)."""
@@ -115,12 +122,16 @@ class Exec:
             return data
 
     def _read_stderr(self) -> None:
+        last = time.monotonic()
         while True:
             try:
+                if self._pulse and time.monotonic() - last > PULSE:
+                    last = time.monotonic()
+                    self.channel.send(b"\n")
                 data = self.channel.recv_stderr(1 << 14)
             except TimeoutError:
                 continue
-            except OSError:
+            except BROKEN:
                 return
             if not data:
                 return

@@ -10,6 +10,14 @@ import paramiko
 
 from sparkbuild.nodes.sending import PIECE
 
+BROKEN = (OSError, EOFError, paramiko.SSHException)  # what a channel raises when its connection is gone
+
+
+def hang_up(channel: paramiko.Channel) -> None:
+    """Close a channel; fine when its connection is gone."""
+    with contextlib.suppress(*BROKEN):
+        channel.close()
+
 
 def joined(channel: paramiko.Channel) -> socket.socket:
     """A socket whose other end is the channel. Ends of either direction are passed on; closing it closes the channel,
@@ -35,7 +43,7 @@ def _down(channel: paramiko.Channel, other: socket.socket) -> None:
         while data := channel.recv(PIECE):
             other.sendall(data)
     except OSError:
-        channel.close()  # nobody reads it here
+        hang_up(channel)  # nobody reads it here
     with contextlib.suppress(OSError):
         # The answer is whole, and no request will find anybody: hang up, as the engine did.
         other.shutdown(socket.SHUT_RDWR)
@@ -43,14 +51,16 @@ def _down(channel: paramiko.Channel, other: socket.socket) -> None:
 
 def _up(channel: paramiko.Channel, other: socket.socket, down: threading.Thread) -> None:
     """To the node."""
-    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+    gone = True  # a socket that is closed with something unread is an error here, not an end
+    with contextlib.suppress(*BROKEN):
         while data := other.recv(PIECE):
             channel.sendall(data)
         channel.shutdown_write()
-        if _is_closed(other):
-            channel.close()
+        gone = _is_closed(other)
+    if gone:
+        hang_up(channel)
     down.join()
-    channel.close()
+    hang_up(channel)
     other.close()
 
 
