@@ -96,7 +96,7 @@ def entrypoint(spec: LaneSpec, image: Mapping[str, Any], argv: Sequence[str]) ->
         return list(spec.docker.entrypoint)
     baked = [str(word) for word in image.get("entrypoint") or ()]
     for length in range(min(len(baked), len(argv)), 0, -1):
-        if [os.path.basename(word) for word in baked[-length:]] == [os.path.basename(word) for word in argv[:length]]:
+        if list(map(_program, baked[-length:])) == list(map(_program, argv[:length])):
             raise ConfigError(
                 f"the entrypoint of image {spec.image} would double the command",
                 where=f"{spec.folder}/recipe.toml",
@@ -105,3 +105,9 @@ def entrypoint(spec: LaneSpec, image: Mapping[str, Any], argv: Sequence[str]) ->
                 next="set entrypoint = [] in [serve.docker], or leave what the image runs out of serve.command",
             )
     return None
+
+
+def _program(word: str) -> str:
+    """A word of a command without its folder; python3.12 and python are one program."""
+    name = os.path.basename(word.rstrip("/")) or word
+    return "python" if name.startswith("python") and not name[6:].strip("0123456789.") else name

@@ -59,6 +59,6 @@ def phase_of(line: str) -> Phase | None:
     counted += [(found, "ranks joined") for pattern in _JOINED for found in pattern.finditer(text)]
     for found, name in counted[-1:]:
         done, total = int(found[1]), int(found[2])
-        if 0 < total and done <= total:
+        if total > 0 and done <= total:
             return Phase(name, done, total)
     return next((Phase(name) for pattern, name in _NAMED if pattern.search(text)), None)

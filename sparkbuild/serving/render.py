@@ -94,21 +94,19 @@ def launch(spec: LaneSpec, rank: Rank, secrets: dict[str, str]) -> Launch:
     words = [*spec.command, *([spec.model] if spec.model else []), *spec.args, *own]
     argv = tuple(fill(item, values, where) for item in words)
     derived = derive(rank.fabric, rank.world_size) if spec.network == "auto" else {}
+    if spec.runtime == "docker":
+        # a variable of a container can be read by whoever may use docker: it only says where the file is
+        derived |= {f"{name}_FILE": Derived(f"{SECRETS}/{name}", f"the secret {name}, as a file") for name in secrets}
     set_by_recipe = {name: fill(text, values, where) for name, text in spec.env.items()}
     env = {name: one.value for name, one in derived.items()} | set_by_recipe
     origins = _origins(derived, set_by_recipe)
     mounts: tuple[Bind, ...] = ()
     if spec.runtime == "docker":
-        # a variable of a container can be read by whoever may use docker: it only says where the file is
-        env |= {f"{name}_FILE": f"{SECRETS}/{name}" for name in secrets}
         mounts = _mounts(spec, rank, values, where)
     else:
         env |= secrets
-    leaked = [
-        name
-        for name, value in secrets.items()
-        if value and any(value in text for text in (*argv, *set_by_recipe.values(), *(bind.source for bind in mounts)))
-    ]
+    shown = [*argv, *set_by_recipe.values(), *(path for bind in mounts for path in (bind.source, bind.target))]
+    leaked = [name for name, value in secrets.items() if value and any(value in text for text in shown)]
     if leaked:
         raise ConfigError(f"the value of secret {leaked[0]} would stand in the command line or a variable", where=where)
     return Launch(argv, env, secrets, origins, mounts)
@@ -125,8 +123,8 @@ def _mounts(spec: LaneSpec, rank: Rank, values: dict[str, Any], where: str) -> t
     if rank.files:
         binds.append(Bind(rank.files, rank.files, read_only=True))
     for mount in spec.mounts:
-        bind = Bind(fill(mount.source, values, where), fill(mount.target, values, where), mount.read_only)
-        for kind, path in (("source", bind.source), ("target", bind.target)):
+        source, target = fill(mount.source, values, where), fill(mount.target, values, where)
+        for kind, path in (("source", source), ("target", target)):
             if not os.path.isabs(path):
                 raise ConfigError(
                     f"the {kind} of a mount is no absolute path",
@@ -134,15 +132,21 @@ def _mounts(spec: LaneSpec, rank: Rank, values: dict[str, Any], where: str) -> t
                     found=repr(path),
                     wanted="/an/absolute/path",
                 )
-        binds.append(bind)
-    targets: dict[str, str] = {}
+        binds.append(Bind(os.path.normpath(source), os.path.normpath(target), mount.read_only))
+    targets: dict[str, Bind] = {}
     for bind in binds:
-        other = targets.setdefault(os.path.normpath(bind.target), bind.source)
-        if other != bind.source:
+        other = targets.setdefault(bind.target, bind)
+        if other != bind:
             raise ConfigError(
-                "two mounts have one target", where=where, found=f"{other} and {bind.source} at {bind.target}"
+                "two mounts have one target", where=where, found=f"{_told(other)} and {_told(bind)} at {bind.target}"
             )
-    return tuple(dict.fromkeys(binds))
+        if spec.secrets and f"{bind.target}/".startswith(f"{SECRETS}/"):
+            raise ConfigError(f"a mount would cover {SECRETS}, where the secrets are", where=where, found=bind.target)
+    return tuple(targets.values())
+
+
+def _told(bind: Bind) -> str:
+    return f"{bind.source} ({'read only' if bind.read_only else 'writable'})"
 
 
 def read_secrets(root: str, names: tuple[str, ...], where: str) -> dict[str, str]:
