@@ -64,6 +64,9 @@ def _silent(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
     for one in seen:
         if "unreachable" in one.fact:
             found.append(Reason("node", f"{one.node} does not answer: {one.fact['unreachable']}"))
+        elif "alive" not in one.fact:
+            problem = one.fact.get("problem") or "it says nothing of the lane"
+            found.append(Reason("node", f"{one.node} could not be looked at: {problem}"))
         elif one.fact.get("docker_problem") and (goal.spec.runtime == "docker" or (one.record or {}).get("container")):
             found.append(Reason("docker", f"docker on {one.node}: {one.fact['docker_problem']}"))
     return found
@@ -112,11 +115,11 @@ def _reasons(goal: Goal, seen: tuple[Seen, ...], last: Made | None) -> list[Reas
     head = seen[0]
     record = head.record
     if not any(one.alive for one in seen):
-        if record is None:
+        if not any(one.record for one in seen):
             text = "was served before, its record is gone" if last else "not served yet"
             found = [Reason("lane", text)]
         else:
-            found = [_gone(seen), *differences(record["parts"], goal.key.parts)]
+            found = [_gone(seen), *(differences(record["parts"], goal.key.parts) if record else ())]
         return [*found, *_in_the_way(goal, seen)]
     spec: LaneSpec = goal.spec
     if _broken(seen) or record is None:
@@ -157,8 +160,8 @@ def _lost(seen: tuple[Seen, ...]) -> list[Reason]:
 
 
 def _protected(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
-    record = seen[0].record or {}
-    if not (record.get("protect") or goal.spec.protect):
+    records = [one.record for one in seen if one.record and one.alive]
+    if not records or not (goal.spec.protect or any(record.get("protect") for record in records)):
         return []
     return [Reason("protect", f"the running lane is protected: doit stop:{goal.spec.recipe} first")]
 

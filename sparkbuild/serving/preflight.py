@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.render import Launch, Rank
 
 Fact = Mapping[str, Any]
+_HOLDS = {"running", "paused", "restarting"}  # states of a container that has its GPU's memory
 
 
 def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]:
@@ -19,11 +21,11 @@ def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]
     """
     spec: LaneSpec = goal.spec
     found = []
-    record = seen[0].record or {}
-    if replaces and (record.get("protect") or spec.protect):
+    records = [one.record for one in seen if one.record and one.alive]
+    if replaces and records and (spec.protect or any(record.get("protect") for record in records)):
         found.append(
-            f"lane {spec.recipe} is protected and is not replaced: {who(record)}, launched from another state of the"
-            f" recipe; doit stop:{spec.recipe}, then doit serve:{spec.recipe}"
+            f"lane {spec.recipe} is protected and is not replaced: {who(records[0])}, launched from another state of"
+            f" the recipe; doit stop:{spec.recipe}, then doit serve:{spec.recipe}"
         )
     for one in seen:
         found += [f"{one.node} serves lane {other}: doit stop:{other}" for other in one.fact.get("others") or ()]
@@ -48,6 +50,10 @@ def problems(
         silent = node.get("unreachable") or check.get("unreachable")
         if isinstance(silent, str):  # a list there are peers that it does not reach
             found.append(f"{rank.node} does not answer: {silent}")
+            continue
+        failed = node.get("problem") or check.get("problem")
+        if failed:
+            found.append(f"{rank.node} could not be looked at: {failed}")
             continue
         found += _on_node(goal.spec, rank.node, node, check, replaces=replaces)
     return found
@@ -83,7 +89,7 @@ def _docker(spec: LaneSpec, name: str, node: Fact) -> list[str]:
         found += [
             f"{name}: container {one['name']} ({one['image']}) uses the GPU and is not ours"
             for one in docker.get("containers") or ()
-            if one.get("gpu") and not one.get("ours") and one.get("state") == "running"
+            if one.get("gpu") and not one.get("ours") and one.get("state") in _HOLDS
         ]
     return found
 
@@ -106,9 +112,14 @@ def consistency(spec: LaneSpec, nodes: Mapping[str, Fact]) -> list[str]:
     if len(set(keys.values())) > 1:
         found.append(f"image {spec.image} has different keys: {_by_value(keys)}")
     if len(set(layers.values())) > 1:
-        shown = {name: f"{text.count(',') + 1} layers, last {text[-12:]}" for name, text in layers.items()}
+        shown = {name: _layers(text) for name, text in layers.items()}
         found.append(f"image {spec.image} has different layers: {_by_value(shown)}")
     return found
+
+
+def _layers(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{len(text.split(',')) if text else 0} layers ({digest[:12]})"
 
 
 def _by_value(values: Mapping[str, str]) -> str:

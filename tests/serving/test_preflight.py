@@ -1,0 +1,271 @@
+"""What a launch would fail of, from facts alone: refusals, what is missing on nodes, what differs between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparkbuild.serving.judge import ranks_of
+from sparkbuild.serving.preflight import consistency, problems, refusals
+from sparkbuild.workspace.schema import Docker
+from tests.serving.lanes import IMAGE, goal, launched, rank, spec
+
+Fact = dict[str, Any]
+
+
+def box(launch: str = "l1", **changes: Any) -> Fact:
+    """A record of a container."""
+    fixed = {"runtime": "docker", "container": "c0ffee" * 10, "pid": 0, "launch": launch, "protect": False}
+    return {**fixed, "parts": goal().key.parts, **changes}
+
+
+def alive(record: Fact | None = None, **changes: Any) -> Fact:
+    return {"record": record or box(), "alive": True, "others": [], "stranger": "", **changes}
+
+
+def idle(**changes: Any) -> Fact:
+    return {"record": None, "alive": False, "others": [], "stranger": "", **changes}
+
+
+PROTECTED = (
+    "lane demo is protected and is not replaced: container c0ffeec0ffee, launched from another state of the recipe;"
+    " doit stop:demo, then doit serve:demo"
+)
+
+# facts of dgx1 and dgx2, does the recipe protect, the refusals
+REFUSALS: dict[str, tuple[Fact, Fact, bool, list[str]]] = {
+    "idle": (idle(), idle(), False, []),
+    "idle, and protected when it runs": (idle(), idle(), True, []),
+    "running": (alive(), alive(), False, []),
+    "running, protected since": (alive(), alive(), True, [PROTECTED]),
+    "protected": (alive(box(protect=True)), alive(box(protect=True)), False, [PROTECTED]),
+    "protected, and only a worker left": (
+        {**idle(), "record": box(protect=True)},
+        alive(box(protect=True)),
+        False,
+        [PROTECTED],
+    ),
+    "the head was never here, a worker is": (idle(), alive(), True, [PROTECTED]),
+    "the record of a dead one says protected": ({**idle(), "record": box(protect=True)}, alive(), False, []),
+    "another lane": (idle(), idle(others=["glm"]), False, ["dgx2 serves lane glm: doit stop:glm"]),
+    "several": (
+        idle(others=["glm", "qwen"]),
+        idle(others=["glm"]),
+        False,
+        [
+            f"{node} serves lane {lane}: doit stop:{lane}"
+            for node, lane in (("dgx1", "glm"), ("dgx1", "qwen"), ("dgx2", "glm"))
+        ],
+    ),
+    "a stranger": (
+        idle(),
+        idle(stranger="0123456789ab of image x, exited"),
+        False,
+        ["a container on dgx2 that is not ours has the name sparkbuild-demo: 0123456789ab of image x, exited"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals(name: str) -> None:
+    one, two, protect, expected = REFUSALS[name]
+    wanted = goal(protect=protect)
+    seen = ranks_of(wanted, {"ranks": {"dgx1": one, "dgx2": two}})
+    assert refusals(wanted, seen, replaces=any(each.alive for each in seen)) == expected
+
+
+def test_refusals_of_a_process() -> None:
+    wanted = goal(("dgx1",), runtime="process")
+    record = {"pid": 77, "protect": True, "parts": wanted.key.parts}
+    seen = ranks_of(wanted, alive(record))
+    assert "process 77" in refusals(wanted, seen, replaces=True)[0]
+    assert refusals(wanted, seen, replaces=False) == []
+
+
+def image(**changes: Any) -> Fact:
+    return {"labels": {"sparkbuild.key": "k" * 64}, "layers": ["sha256:1", "sha256:2"], "arch": "arm64", **changes}
+
+
+def engine(*containers: Fact, **changes: Any) -> Fact:
+    return {
+        "present": True,
+        "problem": "",
+        "arch": "arm64",
+        "images": {IMAGE: image()},
+        "containers": containers,
+        **changes,
+    }
+
+
+def machine(**docker: Any) -> Fact:
+    """A node's own fact."""
+    return {"arch": "aarch64", "driver": "580.95", "docker": engine(**docker)}
+
+
+def container(**changes: Any) -> Fact:
+    return {"name": "x", "image": "y:1", "gpu": True, "ours": False, "state": "running", **changes}
+
+
+FINE: Fact = {"missing": [], "devices_missing": [], "not_devices": [], "unknown": {}, "unreachable": []}
+
+# facts of dgx2 itself, the answer to what the launch needs of it, what the recipe says, the problems
+PROBLEMS: dict[str, tuple[Fact, Fact, dict[str, Any], list[str]]] = {
+    "none": (machine(), FINE, {}, []),
+    "silent": ({"unreachable": "no route"}, FINE, {}, ["dgx2 does not answer: no route"]),
+    "silent since": (machine(), {"unreachable": "no route"}, {}, ["dgx2 does not answer: no route"]),
+    "its look failed": (
+        machine(),
+        {"present": False, "problem": "OSError: x"},
+        {},
+        ["dgx2 could not be looked at: OSError: x"],
+    ),
+    "a mount": (machine(), {**FINE, "missing": ["/srv/a b"]}, {}, ["dgx2: no /srv/a b, which a mount names"]),
+    "a device": (machine(), {**FINE, "devices_missing": ["/dev/x"]}, {}, ["dgx2: no device /dev/x"]),
+    "a device that is none": (machine(), {**FINE, "not_devices": ["/etc"]}, {}, ["dgx2: /etc is no device"]),
+    "a path that hangs": (
+        machine(),
+        {**FINE, "unknown": {"/nas/x": "no answer within 5 s"}},
+        {},
+        ["dgx2: /nas/x: no answer within 5 s"],
+    ),
+    "a peer": (
+        machine(),
+        {**FINE, "unreachable": [{"peer": "10.0.0.1", "problem": "no answer within 2 s"}]},
+        {},
+        ["dgx2 does not reach 10.0.0.1 on the fabric: no answer within 2 s"],
+    ),
+    "memory": (
+        machine(),
+        {**FINE, "memory_available": 60_000_000_000},
+        {"min_memory": 100_000_000_000},
+        ["dgx2: 60.0 GB of memory available, 100.0 GB wanted (min_memory)"],
+    ),
+    "memory enough": (machine(), {**FINE, "memory_available": 7}, {"min_memory": 7}, []),
+    "memory not known": (machine(), FINE, {"min_memory": 7}, []),
+    "docker does not answer": (
+        machine(problem="user ann may not use docker"),
+        FINE,
+        {},
+        ["docker on dgx2: user ann may not use docker"],
+    ),
+    "docker is not there": ({"docker": None}, FINE, {}, ["docker on dgx2: not there"]),
+    "no docker, not needed": ({"docker": None}, FINE, {"runtime": "process"}, []),
+    "another architecture": (
+        machine(arch="amd64"),
+        FINE,
+        {},
+        [f"dgx2 is amd64, image {IMAGE} is for arm64"],
+    ),
+    "an architecture by its other name": (machine(arch="aarch64"), FINE, {}, []),
+    "the image comes later": (machine(images={IMAGE: None}), FINE, {}, []),
+    "a GPU in use": (
+        machine(containers=[container()]),
+        FINE,
+        {"docker": Docker(gpus=True)},
+        ["dgx2: container x (y:1) uses the GPU and is not ours"],
+    ),
+    "a GPU in use by one that is paused": (
+        machine(containers=[container(state="paused")]),
+        FINE,
+        {"docker": Docker(gpus=True)},
+        ["dgx2: container x (y:1) uses the GPU and is not ours"],
+    ),
+    "GPUs in no use": (
+        machine(containers=[container(gpu=False), container(ours=True), container(state="exited")]),
+        FINE,
+        {"docker": Docker(gpus=True)},
+        [],
+    ),
+    "a GPU in use that is not wanted": (machine(containers=[container()]), FINE, {}, []),
+    "several": (
+        machine(problem="dead"),
+        {**FINE, "missing": ["/a", "/b"], "devices_missing": ["/dev/x"]},
+        {},
+        [
+            "dgx2: no /a, which a mount names",
+            "dgx2: no /b, which a mount names",
+            "dgx2: no device /dev/x",
+            "docker on dgx2: dead",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_problems(name: str) -> None:
+    node, check, changes, expected = PROBLEMS[name]
+    wanted = goal(**changes)
+    launches = tuple((rank(number), launched(number, **changes)) for number in (0, 1))
+    nodes, checks = {"dgx1": machine(), "dgx2": node}, {"dgx1": FINE, "dgx2": check}
+    assert problems(wanted, launches, nodes, checks, replaces=False) == expected
+
+
+def test_what_a_lane_holds_is_free_once_it_is_replaced() -> None:
+    wanted = goal(("dgx1",), min_memory=100)
+    launches = ((rank(), launched(min_memory=100)),)
+    checks = {"dgx1": {**FINE, "memory_available": 1}}
+    assert problems(wanted, launches, {"dgx1": machine()}, checks, replaces=True) == []
+    assert len(problems(wanted, launches, {"dgx1": machine()}, checks, replaces=False)) == 1
+
+
+def with_image(found: Fact | None, **changes: Any) -> Fact:
+    return {**machine(images={IMAGE: found}), **changes}
+
+
+LONG = [f"sha256:{number:064x}" for number in range(3)]
+
+# facts of dgx1, dgx2 and dgx3, what stands in what is said, in order
+CONSISTENCY: dict[str, tuple[Fact, Fact, Fact, list[list[str]]]] = {
+    "the same": (machine(), machine(), machine(), []),
+    "drivers": (
+        machine(),
+        {**machine(), "driver": "570.1"},
+        machine(),
+        [["GPU drivers differ", "580.95 on dgx1, dgx3; 570.1 on dgx2"]],
+    ),
+    "a driver is missing": (machine(), {**machine(), "driver": None}, machine(), [["none on dgx2"]]),
+    "image gone": (machine(), with_image(None), with_image(None), [[f"image {IMAGE} is not on dgx2, dgx3"]]),
+    "image and driver": (
+        machine(),
+        with_image(None, driver=""),
+        machine(),
+        [["GPU drivers differ"], ["is not on dgx2"]],
+    ),
+    "keys": (
+        machine(),
+        machine(),
+        with_image(image(labels={"sparkbuild.key": "m" * 64})),
+        [["different keys", f"{'k' * 12} on dgx1, dgx2; {'m' * 12} on dgx3"]],
+    ),
+    "no labels": (machine(), with_image(image(labels=None)), machine(), [["different keys", "none on dgx2"]]),
+    "layers": (
+        with_image(image(layers=LONG)),
+        with_image(image(layers=[LONG[0], *LONG])),
+        with_image(image(layers=LONG)),
+        [["different layers", "3 layers (", ") on dgx1, dgx3; 4 layers (", ") on dgx2"]],
+    ),
+    "as many layers, the last the same": (
+        with_image(image(layers=LONG)),
+        with_image(image(layers=[LONG[0], LONG[0], LONG[2]])),
+        with_image(image(layers=LONG)),
+        [["different layers", ") on dgx1, dgx3; 3 layers (", ") on dgx2"]],
+    ),
+    "no layers": (machine(), machine(), with_image(image(layers=[])), [["2 layers", "0 layers (", ") on dgx3"]]),
+}
+
+
+@pytest.mark.parametrize("name", CONSISTENCY)
+def test_consistency(name: str) -> None:
+    *facts, expected = CONSISTENCY[name]
+    found = consistency(spec(), {f"dgx{number}": fact for number, fact in enumerate(facts, 1)})
+    assert len(found) == len(expected)
+    for text, pieces in zip(found, expected, strict=True):
+        for piece in pieces:
+            assert piece in text
+
+
+def test_a_process_needs_the_same_driver_and_no_image() -> None:
+    facts = {"dgx1": {"driver": "580.95"}, "dgx2": {"driver": "570.1"}}
+    assert len(consistency(spec(runtime="process"), facts)) == 1
+    assert consistency(spec(runtime="process"), {"dgx1": {}, "dgx2": {}}) == []
