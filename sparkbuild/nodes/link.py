@@ -245,7 +245,7 @@ class Link:
         if not isinstance(ears, _Ears):
             return
         while transport.is_active():
-            transport.stop_thread_event.wait(PULSE) if hasattr(transport, "stop_thread_event") else time.sleep(PULSE)
+            time.sleep(PULSE)
             if not transport.is_active() or time.monotonic() - ears.heard < PULSE / 2:
                 continue
             asked = time.monotonic()

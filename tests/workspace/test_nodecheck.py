@@ -1,0 +1,64 @@
+"""Nodes of config.toml: what their fields mean together."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from sparkbuild.core.errors import ConfigError
+from sparkbuild.workspace.load import load
+
+SSH = 'connection = "ssh"\nstore = "/srv/sparkbuild"\n'
+BLOB = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + b"k" * 32).decode()
+
+
+def node(tmp_path: Path, text: str, name: str = "dgx1") -> None:
+    (tmp_path / "config.toml").write_text(f"[nodes.{name}]\n{text}")
+    load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'address = "10.0.0.11"\nuser = "kim"\nport = 2222\nkey = "~/.ssh/id_ed25519"\njump = "me@dgx2:22"\n',
+        f'host_key = "SHA256:{"a" * 43}"\n',
+        f'host_key = "ssh-ed25519 {BLOB} root@dgx1"\n',
+        'python = "/opt/my python/bin/python3"\ndocker = "/run/user/1000/docker.sock"\noffline = true\n',
+    ],
+)
+def test_good_ones(tmp_path: Path, text: str) -> None:
+    node(tmp_path, SSH + text)
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "line"),
+    [
+        ('connection = "ssh"\n', "node `dgx1` has no store", 1),
+        ('connection = "ssh"\nstore = "stores/dgx1"\n', "the store of node `dgx1` is a relative path", 3),
+        ('connection = "ssh"\nstore = "/"\n', "the store of node `dgx1` would lie among other things", 3),
+        ('connection = "ssh"\nstore = "~/store"\n', "the store of node `dgx1` is a relative path", 3),
+        (SSH + 'host_key = "aa:bb"\n', "the host key of node `dgx1` is none", 4),
+        (SSH + 'host_key = "ssh-ed25519 AAAA"\n', "the host key of node `dgx1` is none", 4),
+        (SSH + f'host_key = "ssh-rsa {BLOB}"\n', "the host key of node `dgx1` is none", 4),
+        (SSH + 'python = " "\n', "node `dgx1` has no Python", 4),
+        (SSH + 'key = "id_ed25519"\n', "the key of node `dgx1` is a relative path", 4),
+        (SSH + 'address = "-oProxyCommand=x"\n', "`address` of node `dgx1` cannot be one", 4),
+        (SSH + 'user = "a b"\n', "`user` of node `dgx1` cannot be one", 4),
+        (SSH + 'docker = "unix:///run/docker.sock"\n', "`docker` of node `dgx1` is no absolute path", 4),
+        ('store = "x"\naddress = "10.0.0.11"\n', "`address` says nothing about this machine", 3),
+        ('store = "x"\noffline = true\n', "`offline` says nothing about this machine", 3),
+    ],
+)
+def test_bad_ones(tmp_path: Path, text: str, what: str, line: int) -> None:
+    with pytest.raises(ConfigError) as raised:
+        node(tmp_path, text)
+    assert what in raised.value.what
+    assert raised.value.where == f"config.toml:{line}"
+
+
+def test_the_node_local_is_this_machine(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the node `local` is this machine"):
+        node(tmp_path, SSH, "local")
