@@ -99,7 +99,7 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
     for goal in reversed(ordered):
         if not goal.transient or goal.target in selected_targets or goal.target in called_for:
             verdicts[goal.target] = judge(goal)
-            if verdicts[goal.target].state != OK:
+            if verdicts[goal.target].state == RUN:  # for a node that does not answer, nothing is to be prepared
                 called_for.update(need.target for need in goal.needs)
     states: dict[str, str] = {}
     steps = []

@@ -42,7 +42,7 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
         self.checked(pos_args or [])
         show_all = subtasks or not brief
         if self.session.listing:
-            self._print_fast(quiet=quiet)
+            self._print_fast(quiet=quiet, downloads=subtasks)
         else:
             if show_all and not pos_args:
                 self.task_list = [task for task in self.task_list if task.subtask_of or not task.has_subtask]
@@ -63,7 +63,8 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
         """Before the tasks are made."""
         self.session.listing = self.plain
 
-    def _print_fast(self, *, quiet: bool) -> None:
+    def _print_fast(self, *, quiet: bool, downloads: bool) -> None:
+        """Downloads are left out unless they are wanted: an image may stand on twenty, and nobody asks for one."""
         lines = {task: goal.doc for task, goal in self.session.goals.by_task.items()}
         for name, members in self.session.groups().items():
             if ":" in name:
@@ -74,4 +75,6 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
                 lines[task.name] = task.doc or ""
         width = max(map(len, lines), default=0) + 3
         for name in sorted(lines):
+            if name.startswith("artifact:") and not downloads:
+                continue
             self.outstream.write(f"{name}\n" if quiet else f"{name:<{width}}{lines[name]}\n")

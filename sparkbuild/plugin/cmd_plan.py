@@ -60,6 +60,7 @@ class PlanCommand(FactCommand):
         shown = [step for step in made if verbose or step.state != "ok"]
         width = max((len(step.goal.task) for step in shown), default=4)
         place = max((len(step.goal.node) for step in shown), default=4)
+        silent: dict[str, None] = {}
         for step in shown:
             head = f"{step.state:<8}{step.goal.node:<{place + 2}}{step.goal.task:<{width + 2}}"
             amount = "" if step.state == "ok" else units.size(step.bytes) if step.bytes != 0 else ""
@@ -68,12 +69,17 @@ class PlanCommand(FactCommand):
             if error is not None:
                 self.hopeless = True
                 reasons += ["cannot be made so:", *(f"  {line}" for line in str(error).splitlines())]
-            reasons = [spoken(text) for text in reasons]
+            # what is wrong with a node is told once, below, and not with each goal on it
+            silent |= dict.fromkeys(text for text in reasons if step.state == "unknown" and "\n" in text)
+            reasons = [spoken(text.splitlines()[0]) for text in reasons]
             self.outstream.write(f"{head}{amount:>9}  {reasons[0]}\n")
             for text in reasons[1:]:
                 self.outstream.write(f"{'':<{len(head) + 11}}{text}\n")
             if verbose and step.goal.uri.scheme == "lane":
                 self._print_launch(step)
+        self.hopeless = self.hopeless or any(step.state == "unknown" for step in made)
+        for text in silent:
+            self.outstream.write(spoken(f"{text}\n"))
         self._print_sum(made, named)
 
     def _print_launch(self, step: Step) -> None:

@@ -62,7 +62,7 @@ class Status(FactCommand):
             "cluster": goal.node if goal else None,
             "node": node,
             "nodes": list(goal.nodes) if goal else [node],
-            "state": (f"broken ({', '.join(lost)} does not run)" if lost else _state(fact))
+            "state": (f"broken ({', '.join(lost)} does not run)" if lost else _state(node, fact))
             + (f"; {', '.join(away)} does not answer" if away and "unreachable" not in fact else ""),
             "since": record.get("served_at") or record.get("launched_at") if alive else record.get("stopped_at"),
             "model_id": record.get("model_id") if alive or not goal else goal.spec.model_id,
@@ -104,10 +104,10 @@ def _differs(reason: Reason, goal: Goal) -> bool:
     return reason.part in goal.key.parts and (reason.old, reason.new) != (None, None)
 
 
-def _state(fact: dict[str, Any]) -> str:
+def _state(node: str, fact: dict[str, Any]) -> str:
     record = fact.get("record")
     if "unreachable" in fact:
-        return "unknown (node does not answer)"
+        return f"unknown ({node} does not answer)"
     if record is None:
         return "not running"
     if fact["alive"]:

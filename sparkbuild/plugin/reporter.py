@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any
 
+from doit.exceptions import UnmetDependency
+
 from sparkbuild.plugin import units
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.hints import spoken
@@ -57,6 +59,8 @@ class Reporter:
         self.display.end(task.name)
         self._counts["failed"] += 1
         message = getattr(fail, "message", None) or fail.get_msg()
+        if isinstance(fail, UnmetDependency):  # its message is nothing but their names
+            message = f"not tried, since this was not made: {message}"
         text = "\n      ".join(str(message).rstrip().splitlines())
         self.display.line(spoken(f"FAIL  {task.name}\n      {text}{self._log(task)}"))
 
@@ -65,6 +69,9 @@ class Reporter:
         if not task.actions or task.name.startswith("_"):
             return
         self._counts["up to date"] += 1
+        goal = goal_of(task)
+        if goal is not None and _unneeded(goal):
+            return  # a download of something that is complete: an image may stand on twenty
         self.display.line(f"ok    {task.name}{self._why(task, ok=True)}")
 
     def skip_ignore(self, task: Any) -> None:
@@ -115,7 +122,8 @@ class Reporter:
         if goal is not None and session is not None:
             made = session.made.get(goal.target)
             if made is None:
-                text += ", nothing to do: another run had made it" if not session.force else ""
+                by_another = not session.force and not task.result  # a launch that is not waited for has a result
+                text += ", nothing to do: another run had made it" if by_another else ""
             elif made[1]:
                 text += f", {units.size(made[1])}"
         if isinstance(task.result, str) and task.result:
@@ -130,3 +138,10 @@ class Reporter:
         if not log.exists():
             return ""
         return f"\n      log: {session.relative(log)}"
+
+
+def _unneeded(goal: Goal) -> bool:
+    session = current()
+    if session is None or goal.uri.scheme != "artifact":
+        return False
+    return any(reason.part == "needed" for reason in session.step(goal).reasons)

@@ -12,7 +12,7 @@ import msgspec
 from sparkbuild.core import STATE
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
-from sparkbuild.core.plan import OK, UNKNOWN, Plan, Step, Verdict, closure
+from sparkbuild.core.plan import OK, RUN, UNKNOWN, Plan, Step, Verdict, closure
 from sparkbuild.core.plan import plan as make_plan
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Progress, Run
@@ -84,7 +84,7 @@ class Session:
         level = [goal for goal in ordered if not goal.transient or goal.target in selected]
         while level:
             self.observer.look(level)
-            needed = {need.target: need for goal in level if self.judge(goal).state != OK for need in goal.needs}
+            needed = {need.target: need for goal in level if self.judge(goal).state == RUN for need in goal.needs}
             level = [need for need in needed.values() if need.transient and need.target not in selected]
         made = make_plan(wanted, self.judge)
         with self._guard:

@@ -21,7 +21,7 @@ RECIPE = "recipes/demo/recipe.toml"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CHUNK = 4 << 20
 GOALS = ("image:llamacpp", "artifact:demo:smollm2", "stage:demo:local:weights", "serve:demo")
-_CONTENT = ("images", "recipes/demo", "locks", "config.toml")
+_CONTENT = ("images", "recipes/demo", "locks")
 
 
 class Demo(Tool):

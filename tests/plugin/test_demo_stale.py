@@ -220,12 +220,12 @@ def test_a_protected_lane_is_not_replaced(lane: Demo):
     assert reasons[-1]["part"] == "protect"
     assert "doit stop:demo" in reasons[-1]["text"]
     done = lane.fails("serve:demo")
-    assert "is protected and is not replaced" in done.out
-    assert "doit stop:demo" in done.out
+    assert "is protected and is not replaced" in done.text
+    assert "doit stop:demo" in done.text
     assert lane.pid == pid
     (lane.root / RECIPE).write_text(protected)
     done = lane.fails("run", "-a", "-s", "serve:demo")
-    assert "is protected" in done.out
+    assert "is protected" in done.text
     assert lane.pid == pid
     lane.restore()  # the recipe says so no longer, and nothing else changed: that may be noted
     lane.ok("serve:demo")
