@@ -146,13 +146,27 @@ class Nodes:
 
     def link(self, node: str) -> Link:
         """The ssh connection of a node that is not this machine; made when it is first used."""
+        return self.link_to(self.target(node))
+
+    def link_to(self, target: Target) -> Link:
+        """The ssh connection to a server; made when it is first used."""
         from sparkbuild.nodes.network import Network  # noqa: PLC0415 - costs paramiko
 
-        target = self.target(node)
         with self._guard:
             if self._network is None:
                 self._network = Network(str(self.known_hosts))
             return self._network.link(target)
+
+    def hops(self) -> dict[str, Target]:
+        """The jump hosts on the way to nodes that are no nodes themselves, by name."""
+        found: dict[str, Target] = {}
+        for node, place in self._places.items():
+            via = self.target(node).via if place.connection == "ssh" else None
+            while via is not None:
+                if via.name not in self._places:
+                    found[via.name] = via
+                via = via.via
+        return found
 
     @property
     def known_hosts(self) -> Path:

@@ -136,6 +136,8 @@ def _refused(target: Target, tried: Tried, reason: str) -> NodeError:
     lines = ([reason] if reason else []) + (tried.lines() or ["there was no key to try"])
     if tried.locked:
         advice = "\n".join(f"ssh-add {path}" for path in tried.locked)
+    elif "that many keys" in reason:
+        advice = "name the right one: `key` in config.toml, or IdentityFile and IdentitiesOnly in ~/.ssh/config"
     else:
         advice = f"check the user, or put a key there: ssh-copy-id -p {target.port} {target.user}@{target.host}"
         advice += "\nthe key file can be set as `key` in config.toml"

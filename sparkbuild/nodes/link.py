@@ -22,6 +22,8 @@ PATIENCE = 30.0  # seconds without any answer until a connection counts as lost
 _SESSIONS = 8  # at once on a connection: sshd grants 10 (MaxSessions), and hangs up when many more are asked for
 _STARTS = (0.3, 1.0)  # waits before a connection is tried again that sshd dropped at once (MaxStartups)
 
+_AT_ONCE = 2.0  # seconds
+
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr")  # the fastest first
 _EXCHANGES = ("curve25519-sha256@libssh.org", "curve25519-sha256")
 _KEY_TYPES = ("ssh-ed25519",)
@@ -159,8 +161,8 @@ class Link:
 
     def close(self) -> None:
         """End it."""
-        with self._making:
-            lines, self._lines = self._lines, []
+        # Without the lock: at a ctrl-C, nobody waits for what is still being connected.
+        lines, self._lines = self._lines, []
         for line in lines:
             line.transport.close()
 
@@ -200,13 +202,15 @@ class Link:
     def _shaken(self, known_types: list[str]) -> tuple[paramiko.Transport, HostKey]:
         """A transport whose keys are exchanged, with nobody logged in, and the host key that was shown."""
         for wait in (*_STARTS, None):
+            began = time.monotonic()
             transport = paramiko.Transport(self._socket(), packetizer_class=_Ears)
             try:
                 return transport, self._exchange(transport, known_types)
             except (paramiko.SSHException, EOFError, OSError) as error:
                 transport.close()
-                if wait is None or not sshfailure.dropped(error):
-                    raise sshfailure.not_ssh(self.target, error) from error
+                took = time.monotonic() - began
+                if wait is None or took > _AT_ONCE or not sshfailure.dropped(error):
+                    raise sshfailure.not_ssh(self.target, error, took) from error
                 time.sleep(wait)
             except BaseException:
                 transport.close()

@@ -60,17 +60,17 @@ def no_listening(target: Target, said: str) -> NodeError:
 def dropped(error: BaseException) -> bool:
     """Whether the other side hung up before it said anything, as sshd does when many log in at once."""
     text = str(error)
-    return isinstance(error, EOFError | ConnectionResetError) or ("banner" in text and "imeout" not in text)
+    return isinstance(error, EOFError | ConnectionResetError) or "banner" in text
 
 
-def not_ssh(target: Target, error: BaseException) -> NodeError:
-    """Something is there, but no ssh handshake came of it."""
+def not_ssh(target: Target, error: BaseException, took: float) -> NodeError:
+    """Something is there, but no ssh handshake came of it within `took` seconds."""
     text = str(error) or type(error).__name__
     found = f"no ssh handshake: {text}"
-    if "banner" in text.lower():
+    if took >= target.timeout - 1:
+        found = f"it took the connection, and said nothing for {took:.0f} s"
+    elif "banner" in text.lower():
         found = f"what listens on port {target.port} does not talk ssh: {text}"
-    elif "session" in text.lower():  # paramiko's word for a handshake that did not end in time
-        found = f"no ssh handshake within {target.timeout + 5:g} s"
     elif "incompatible" in text.lower():
         found = f"no common algorithms: {text}"
     return NodeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ class Trust(FactCommand):
     needs_tasks = False
     doc_purpose = "show a node's ssh host key, and record it in known_hosts"
     doc_usage = "[NODE]"
-    doc_description = "Without a node: which nodes have a key that is known."
+    doc_description = "Without a node: which nodes have a key that is known. A jump host may stand for a node."
     cmd_options = (_YES, _FINGERPRINT)
 
     def _execute(self, yes: bool, fingerprint: str, pos_args: Any = None) -> int:  # noqa: FBT001
@@ -44,11 +45,12 @@ class Trust(FactCommand):
             raise InvalidCommand("one node at a time: each has a fingerprint of its own to compare")
         node = pos_args[0]
         nodes = self.session.nodes
-        if node not in nodes.names:
-            raise InvalidCommand(f"there is no node {node!r}\n  wanted: {', '.join(nodes.names)}")
-        if nodes.place(node).connection == "local":
+        hops = {} if node in nodes.names else nodes.hops()
+        if node not in nodes.names and node not in hops:
+            raise InvalidCommand(f"there is no node {node!r}\n  wanted: {', '.join([*nodes.names, *hops])}")
+        if node not in hops and nodes.place(node).connection == "local":
             raise InvalidCommand(f"{node} is this machine: it is not reached over ssh, and has no host key to trust")
-        link = nodes.link(node)
+        link = nodes.link_to(hops[node] if node in hops else nodes.target(node))
         shown, found = link.host_key(), link.known()
         opinion = hostkeys.judge(shown, link.target.pin, found)
         self._show(node, link.target, shown, opinion)
@@ -56,17 +58,21 @@ class Trust(FactCommand):
 
     def _list(self) -> int:
         nodes = self.session.nodes
-        width = max(len(name) for name in nodes.names)
+        rows: dict[str, str] = {}
         for name in nodes.names:
             if nodes.place(name).connection == "local":
-                line = "this machine, no ssh"
-            else:
-                try:
-                    target = nodes.target(name)
-                    line = f"{target.where}: {self._standing(target)}"
-                except SparkbuildError as error:
-                    line = str(error)
-            self.outstream.write(f"{name:<{width + 2}}{line}\n")
+                rows[name] = "this machine, no ssh"
+                continue
+            try:
+                target = nodes.target(name)
+                rows[name] = f"{target.where}: {self._standing(target)}"
+            except SparkbuildError as error:
+                rows[name] = str(error)
+        with contextlib.suppress(SparkbuildError):  # it is told above
+            rows |= {name: f"{hop.where}: {self._standing(hop)}; jump host" for name, hop in nodes.hops().items()}
+        width = max(len(name) for name in rows)
+        for name, text in rows.items():
+            self.outstream.write(f"{name:<{width + 2}}{text}\n")
         return 0
 
     def _standing(self, target: Target) -> str:

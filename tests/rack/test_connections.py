@@ -212,7 +212,24 @@ def test_a_key_with_a_passphrase(wire: Rack, root: Path, tmp_path: Path, monkeyp
                 assert nodes.agent("dgx1").call("facts", LOOK) == NOTHING
 
 
-def test_a_server_that_takes_no_keys_and_a_default_key(wire: Rack, root: Path, home: Path) -> None:
+def test_an_agent_with_more_keys_than_the_server_looks_at(
+    wire: Rack, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = wire.nodes[0]
+    with ssh_agent(tmp_path) as env:
+        monkeypatch.setenv("SSH_AUTH_SOCK", env["SSH_AUTH_SOCK"])
+        for number in range(8):
+            keys.make(tmp_path / f"key{number}", f"key {number}")
+            subprocess.run(["ssh-add", "-q", str(tmp_path / f"key{number}")], env=env, check=True, capture_output=True)
+        error = failure(root, dgx1=place(node, key=""))
+        assert error.what == "dgx1 does not let root in"
+        assert error.found.count("(ssh-agent): refused") >= 5
+        assert "name the right one: `key` in config.toml" in error.next
+        with reached(root, {"dgx1": place(node)}) as nodes:
+            assert nodes.agent("dgx1").call("facts", LOOK) == NOTHING, "a key that is named is tried alone"
+
+
+def test_a_default_key(wire: Rack, root: Path, home: Path) -> None:
     node = wire.nodes[0]
     default = home / ".ssh/id_ed25519"
     default.write_bytes(node.key_file.read_bytes())
@@ -273,6 +290,53 @@ def test_a_node_that_does_not_answer(wire: Rack, root: Path, home: Path) -> None
         node.heal()
     assert error.what == "dgx2 cannot be reached"
     assert "no answer within 1 s" in error.found or "no route" in error.found
+
+
+def test_an_sshd_that_is_stuck(wire: Rack, root: Path, home: Path) -> None:
+    node = wire.nodes[1]
+    (home / ".ssh/config").write_text("Host *\n  ConnectTimeout 2\n")
+    node.run(["sh", "-c", "kill -STOP $(cat /run/sshd.pid)"], check=True)
+    try:
+        began = time.monotonic()
+        error = failure(root, dgx2=place(node))
+        assert time.monotonic() - began < 6
+    finally:
+        node.run(["sh", "-c", "kill -CONT $(cat /run/sshd.pid)"], check=True)
+    assert error.what == "dgx2 does not complete an ssh connection"
+    assert error.found == "it took the connection, and said nothing for 2 s"
+
+
+CONNECTING = """
+import sys, threading
+from pathlib import Path
+from sparkbuild.core.interrupt import handling
+from sparkbuild.nodes.cluster import Nodes, Place
+nodes = Nodes(Path("."), {"dgx2": Place("ssh", "/srv/x", address=sys.argv[1], user="root")})
+thread = threading.Thread(target=lambda: nodes.agent("dgx2").call("facts", {}), daemon=True)
+try:
+    with handling():
+        thread.start()
+        print("begun", flush=True)
+        thread.join()
+finally:
+    nodes.close()
+"""
+
+
+def test_a_stop_while_it_connects(wire: Rack, root: Path) -> None:
+    node = wire.nodes[1]
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    argv = [sys.executable, "-c", CONNECTING, node.address]
+    node.cut()
+    try:
+        with subprocess.Popen(argv, cwd=root, env=env, stdout=subprocess.PIPE) as client:
+            assert client.stdout is not None
+            client.stdout.readline()
+            time.sleep(0.5)
+            client.send_signal(signal.SIGINT)
+            assert client.wait(timeout=3) == 130
+    finally:
+        node.heal()
 
 
 def test_ssh_config(wire: Rack, root: Path, home: Path) -> None:

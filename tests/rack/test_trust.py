@@ -210,3 +210,20 @@ def test_what_cannot_be_trusted(space: Path) -> None:
     assert "there is no node 'dgx9'" in done.stderr
     assert "local, dgx1, dgx2" in done.stderr
     assert "one node at a time" in doit(space, "trust", "dgx1", "dgx2").stderr
+
+
+def test_a_jump_host_that_is_no_node(wire: Rack, space: Path) -> None:
+    first, second = wire.nodes
+    text = (space / "config.toml").read_text().replace("[nodes.dgx1]", "[nodes.dgx8]")
+    (space / "config.toml").write_text(text.replace('jump = "dgx1"', f'jump = "root@{first.address}"'))
+    config = space.parent / "home/.ssh/config"
+    config.write_text(f"Host {first.address}\n  IdentityFile {first.key_file}\n")
+    done = doit(space, "trust", "dgx2")
+    assert f"doit trust {first.address}" in done.stderr
+    listed = doit(space, "trust").stdout.splitlines()
+    where = f"root@{first.address}:22: not known; next: doit trust {first.address}; jump host"
+    assert listed[-1] == f"{first.address}  {where}"
+    assert doit(space, "trust", "--yes", first.address).returncode == 0
+    done = doit(space, "trust", "--yes", "dgx2")
+    assert done.returncode == 0, done.stderr
+    assert known(space).splitlines()[-1] == f"{second.address} {second.host_key}"
