@@ -103,7 +103,8 @@ class LocalAgent:
         """Copy a file into the store; see Connection.put."""
         from sparkbuild.nodes.sending import pieces  # noqa: PLC0415 - rarely needed
 
-        question = self._question({"path": path, "sha256": sha256, "size": os.path.getsize(source)})
+        size = os.path.getsize(source)
+        question = self._question({"path": path, "sha256": sha256, "size": size})
         process = start("put")
         stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
         if stdin is None or stdout is None or stderr is None:
@@ -115,7 +116,7 @@ class LocalAgent:
             if event["event"] != "ready":
                 return on_event(event) if on_event else None
             try:
-                for piece in pieces(source, int(event["offset"])):
+                for piece in pieces(source, int(event["offset"]), size):
                     cancel.check()
                     stdin.write(piece)
                     sent += len(piece)

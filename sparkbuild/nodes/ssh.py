@@ -6,7 +6,7 @@ import hashlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -76,14 +76,15 @@ class SshAgent:
 
     def put(self, path: str, source: str, sha256: str, on_event: OnEvent | None = None) -> int:
         """Send a file into the store; see Connection.put."""
-        question = self._question({"path": path, "sha256": sha256, "size": os.path.getsize(source)})
+        size = os.path.getsize(source)
+        question = self._question({"path": path, "sha256": sha256, "size": size})
         sent = 0
         while True:
             reply = Reply(self.name, "put")
             with self._start("put", question) as running:
                 event = self._first_event(running, "put")
                 if event["event"] == "ready":
-                    sent = self._send_file(running, source, int(event["offset"]), reply, on_event)
+                    sent = self._send(running, pieces(source, int(event["offset"]), size), reply, on_event)
                     reply.outcome()
                     return sent
                 if event["event"] == "error":
@@ -91,7 +92,7 @@ class SshAgent:
                     reply.outcome()
             self._push(event)
 
-    def _send_file(self, running: Exec, source: str, offset: int, reply: Reply, on_event: OnEvent | None) -> int:
+    def _send(self, running: Exec, content: Iterable[bytes], reply: Reply, on_event: OnEvent | None) -> int:
         # progress comes back meanwhile; unread, it would fill its window after some GB
         failure: list[BaseException] = []
 
@@ -105,7 +106,7 @@ class SshAgent:
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
         sent = 0
-        for piece in pieces(source, offset):
+        for piece in content:
             if failure or not running.send(piece):
                 break
             sent += len(piece)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from sparkbuild.core.errors import IntegrityError, NodeError, SparkbuildError
 from sparkbuild.core.plan import RUN, Verdict
 from sparkbuild.core.run import Progress, Run
-from sparkbuild.nodes import pack
+from sparkbuild.nodes import link, pack, sshexec
 from sparkbuild.nodes.artifacts import ArtifactKind, ArtifactSpec, artifact_goal
 from sparkbuild.nodes.cluster import Nodes, Place
 from tests.rack import pythons
@@ -245,7 +246,7 @@ def test_put_that_is_cut_off_goes_on(node: Node, root: Path, source: Path, monke
     class LeaveError(Exception):
         pass
 
-    def some(path: str, offset: int) -> Iterator[bytes]:
+    def some(path: str, offset: int, _size: int) -> Iterator[bytes]:
         yield Path(path).read_bytes()[offset : offset + 3_000_000]
         raise LeaveError
 
@@ -258,6 +259,43 @@ def test_put_that_is_cut_off_goes_on(node: Node, root: Path, source: Path, monke
         wait_for_agents(node, 0, "put")
         assert agent.put("a/w.bin", str(source), sha256(source)) == 6_000_000
     assert sha256(node.path(f"{STORE}/a/w.bin")) == sha256(source)
+
+
+def test_put_over_a_link_that_is_cut(node: Node, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, patience in ((link, 2.0), (sshexec, 4.0)):
+        monkeypatch.setattr(module, "PULSE", 0.5)
+        monkeypatch.setattr(module, "PATIENCE", patience)
+    with reached(root, {"dgx1": place(node)}) as nodes:
+        agent = nodes.agent("dgx1")
+        agent.call("facts", LOOK)
+        node.rate(16)  # 2 MB/s
+        threading.Timer(1.0, node.cut).start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(NodeError, match="lost the connection to dgx1"):
+                agent.put("a/w.bin", str(source), sha256(source))
+            assert time.monotonic() - began < 12
+            wait_for_agents(node, 0, "put")
+        finally:
+            node.heal()
+            node.rate(None)
+        assert agent.put("a/w.bin", str(source), sha256(source)) < 9_000_000, "it goes on where it was"
+
+
+def test_put_of_a_file_that_becomes_shorter(
+    node: Node, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = sha256(source)
+    with reached(root, {"dgx1": place(node), "local": Place("local", ".sparkbuild/node")}) as nodes:
+        for name in ("dgx1", "local"):
+            with monkeypatch.context() as patched:
+                patched.setattr("os.path.getsize", lambda _path: 9_000_001)
+                with pytest.raises(IntegrityError, match="became shorter"):
+                    nodes.agent(name).put("a/w.bin", str(source), digest)
+            wait_for_agents(node, 0, "put")
+            nodes.agent(name).put("a/w.bin", str(source), digest)
+            place_of = node.path(STORE) if name == "dgx1" else root / ".sparkbuild/node"
+            assert sha256(place_of / "a/w.bin") == digest
 
 
 def test_put_onto_a_full_disk(node: Node, root: Path, source: Path) -> None:

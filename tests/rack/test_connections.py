@@ -415,6 +415,23 @@ def test_doors(wire: Rack, root: Path) -> None:
             socket.create_connection(("127.0.0.1", port), timeout=1)
 
 
+def test_connections_that_come_back(wire: Rack, root: Path) -> None:
+    node = wire.nodes[0]
+    with reached(root, {"dgx1": place(node)}) as nodes:
+        way = nodes.link("dgx1")
+
+        def answer(channel: Any) -> None:
+            channel.sendall(b"from here")
+            channel.close()
+
+        port = way.listen(answer)
+        script = "import socket, sys; print(socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5).recv(9))"
+        assert node.run([SYSTEM_PYTHON, "-c", script, str(port)]).out == "b'from here'\n"
+        assert f"127.0.0.1:{port}" in node.run(["ss", "-Hltn"]).out, "nobody else reaches it"
+        way.unlisten(port)
+        assert "refused" in node.run([SYSTEM_PYTHON, "-c", script, str(port)]).err
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead links are noticed within seconds, at both ends."""
