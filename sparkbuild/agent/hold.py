@@ -17,7 +17,7 @@ from typing import Any
 from sparkbuild.agent.protocol import AgentError, Reporter
 
 NAME = "\0sparkbuild-launch"
-TRIES = 20  # of 50 ms: a holder that just ended frees the name, one that just began answers soon
+PATIENCE = 3.0  # seconds: a holder that just ended frees the name, one that just began answers soon
 BEAT = 0.5  # seconds between two signs of life
 
 
@@ -35,7 +35,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
 
 def _claim(name: str) -> socket.socket:
-    for _ in range(TRIES):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             server.bind(name)
@@ -71,9 +72,13 @@ def _ask(name: str) -> dict[str, Any] | None:
             client.settimeout(1.0)
             client.connect(name)
             holder = json.loads(client.recv(4096))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return holder if isinstance(holder, dict) and holder.keys() >= {"recipe", "who", "since"} else None
+    # any user of this node may have taken the name, and may say anything
+    if not isinstance(holder, dict) or not all(isinstance(holder.get(name), str) for name in ("recipe", "who")):
+        return None
+    since = holder.get("since")
+    return holder if isinstance(since, int | float) and 0 <= since < 1e11 else None
 
 
 def _tell(server: socket.socket, claim: dict[str, Any]) -> None:

@@ -26,12 +26,21 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """
     del reporter
     store, recipe = request["store"], request["recipe"]
+    secrets = request.get("secrets") or {}
+    for name in (recipe, request["launch"], request["folder"], *secrets):
+        _must_be_plain(name)
     folder = lanes.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
     return {
-        "files": _files(os.path.join(folder, os.path.basename(request["folder"])), request.get("files") or {}),
-        "secrets": _secrets(store, recipe, request["launch"], request.get("secrets") or {}),
+        "files": _files(os.path.join(folder, request["folder"]), request.get("files") or {}),
+        "secrets": _secrets(store, recipe, request["launch"], secrets),
     }
+
+
+def _must_be_plain(name: str) -> None:
+    """What is made below our folders is one step down from them."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise AgentError("a name that is none", found=repr(name), wanted="one without a slash")
 
 
 def _files(path: str, encoded: dict[str, str]) -> str:
@@ -39,10 +48,12 @@ def _files(path: str, encoded: dict[str, str]) -> str:
         return ""
     for name, data in ((name, base64.b64decode(text)) for name, text in encoded.items()):
         place = os.path.normpath(os.path.join(path, name))
-        if not place.startswith(path + os.sep):
+        if not place.startswith(path + os.sep) or "\0" in name:
             raise AgentError("a file of the recipe would lie outside of its folder", found=name)
         os.makedirs(os.path.dirname(place), exist_ok=True)
         _write(place, data, 0o644)
+    for inner, _, _ in os.walk(path):
+        os.chmod(inner, 0o755)  # noqa: S103 - a container may run as another user, whatever our umask
     return path
 
 
@@ -50,6 +61,7 @@ def _write(path: str, data: bytes, mode: int) -> None:
     temporary = f"{path}.{os.getpid()}.part"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with os.fdopen(fd, "wb") as file:
+        os.fchmod(fd, mode)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -81,5 +93,5 @@ def _secrets(store: str, recipe: str, launch: str, values: dict[str, str]) -> st
     path = os.path.join(base, launch)
     os.makedirs(path, mode=0o700)
     for name, value in values.items():
-        _write(os.path.join(path, name), value.encode(), 0o600)
+        _write(os.path.join(path, name), value.encode(errors="surrogateescape"), 0o600)
     return path
