@@ -101,7 +101,7 @@ def runs(store: str, recipe: str) -> bool:
 def observe(query: dict[str, Any]) -> dict[str, Any]:
     """Query {"store", "docker", "recipe", "port", "runtime", "glance"?, "shelf"?}; a LaneFact.
 
-    Docker is only asked when the record or the query is about a container.
+    Docker is only asked when the record or the query is about a container, or another lane may be in one.
     """
     store, recipe = query["store"], query["recipe"]
     glance: procs.Glance = query.get("glance") or procs.Glance()
@@ -127,7 +127,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
             fact["last_lines"] = log_end(store, found, query, 15)
         ours = members(found) if found is not None and glance.inodes(port) else set()
         fact["port_holder"] = _foreign(store, port, glance, ours)
-    fact["others"] = _others(store, recipe, shelf)
+    fact["others"] = _others(query, shelf)
     return dict(fact)
 
 
@@ -146,15 +146,18 @@ def _contained(fact: LaneFact, recipe: str, shelf: Shelf) -> None:
     fact["stranger"] = "" if shelf.problem or is_alive(box) else shelf.stranger(recipe)
 
 
-def _others(store: str, recipe: str, shelf: Shelf | None) -> list[str]:
-    """Other lanes that hold this node: a node serves one."""
+def _others(query: dict[str, Any], shelf: Shelf | None) -> list[str]:
+    """Other lanes that hold this node: a node serves one. Docker is asked when one of them may be in it."""
     from sparkbuild.agent.boxes import is_alive  # noqa: PLC0415 - 1 ms, once per look
 
+    store, recipe = query["store"], query["recipe"]
     found = set()
     for name in names(store):
         other = record(store, name) if name != recipe else None
         if other is not None and not in_docker(other) and alive(other):
             found.add(name)
+        elif other is not None and in_docker(other) and other.get("stopped_at") is None and shelf is None:
+            shelf = query.get("shelf") or shelf_of(query)
     if shelf is not None:
         found |= {box["recipe"] for box in shelf.boxes if box["recipe"] != recipe and is_alive(box)}
     return sorted(found)

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent import lanes, procs
+from sparkbuild.agent import lanes, launch, procs, stop
 from sparkbuild.agent.files import locked
 from sparkbuild.agent.protocol import AgentError, Reporter
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request: the fields of a LaneRecord that a launch decides. Result {"record": LaneRecord}."""
-    del reporter
+    """Request: the fields of a LaneRecord that a launch decides. Result {"record": LaneRecord}. Errors as of launch."""
     store, recipe = request["store"], request["recipe"]
     folder = lanes.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
@@ -25,6 +24,11 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         if before is not None and lanes.alive(before, lanes.shelf_of(request)):
             what = f"container {before['container'][:12]}" if lanes.in_docker(before) else f"process {before['pid']}"
             raise AgentError(f"lane {recipe} already runs", kind="engine", found=what)
+        if before is not None and (left := lanes.members(before)):  # of a process: nobody would find them any more
+            reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
+            stop.end(before, launch.LEFT_GRACE)
+        if request["port"]:
+            launch.check_port(store, request["port"])  # whoever has it would be taken for the container
         record: LaneRecord = {
             "format": lanes.LANE_FORMAT,
             "recipe": recipe,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PERIOD = 0.1  # seconds; the log of a starting engine is what the operator looks at
 DOCKER_PERIOD = 0.3  # docker is asked over its socket each time
 MOST = 50  # lines per event
+LONGEST = 65536  # bytes of a line; of a longer one, its end
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -73,8 +74,10 @@ class _Process:
         except OSError:
             return []
         self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [line.decode(errors="replace") for line in lines[-MOST:]]
+        # a bar that is written over and over has carriage returns, and no end of line until it is full
+        *lines, rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")
+        self._rest = rest[-LONGEST:]
+        return [line[-LONGEST:].decode(errors="replace") for line in lines if line][-MOST:]
 
 
 class _Container:
@@ -101,7 +104,8 @@ class _Container:
             self._misses += 1
             if self._misses * self.period < 10:
                 return True, False
-            raise AgentError(shelf.problem, kind="node", next="systemctl status docker on that node")
+            # no error of kind "node": the node is in reach, and trying again would not end
+            raise AgentError(shelf.problem, next="systemctl status docker on that node")
         self._misses = 0
         self.state = box["status"] if box else "the container was removed"
         port = self._found["port"]

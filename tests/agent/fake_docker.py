@@ -1,0 +1,87 @@
+"""A docker engine as far as the agent asks it: a socket that lists containers. It stands for states of an engine that
+a test cannot make at will; the real one is asked in tests/rack.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socketserver
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """`containers` is what it lists; `broken`: it answers 500."""
+
+    daemon_threads = True
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), _Handler)
+        self.path = str(path)
+        self.containers: list[dict[str, Any]] = []
+        self.broken = False
+        self.asked: list[str] = []
+
+    def add(self, letter: str, state: str, *, recipe: str = "demo", name: str = "", ours: bool = True) -> str:
+        """A container; returns its id."""
+        found = {
+            "Id": letter * 64,
+            "Names": [f"/{name or f'sparkbuild-{recipe}'}"],
+            "Labels": {"sparkbuild.recipe": recipe, "sparkbuild.launch": "l1"} if ours else {},
+            "State": state,
+            "Status": f"{state.capitalize()} a while ago",
+            "Created": len(self.containers),
+        }
+        self.containers.append(found)
+        return str(found["Id"])
+
+    def answer(self, path: str) -> tuple[int, Any]:
+        """Status and body."""
+        self.asked.append(path)
+        if self.broken:
+            return 500, {"message": "it is not well"}
+        where = urllib.parse.urlsplit(path)
+        if where.path == "/containers/json":
+            filters = json.loads(urllib.parse.parse_qs(where.query).get("filters", ["{}"])[0])
+            wanted = [label.partition("=")[0] for label in filters.get("label", ())]
+            return 200, [one for one in self.containers if all(label in one["Labels"] for label in wanted)]
+        name = where.path.split("/")[2]
+        for one in self.containers:
+            if name in (one["Id"], one["Names"][0].lstrip("/")):
+                config = {"Labels": one["Labels"], "Image": "x:1", "Tty": False}
+                return 200, {
+                    "Id": one["Id"],
+                    "Name": one["Names"][0],
+                    "Config": config,
+                    "State": {"Status": one["State"]},
+                }
+        return 404, {"message": f"no such container: {name}"}
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        status, body = self.server.answer(self.path)  # type: ignore[attr-defined]
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, *args: Any) -> None:
+        del args
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Engine]:
+    with Engine(folder / "docker.sock") as engine:
+        threading.Thread(target=engine.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield engine
+        engine.shutdown()
