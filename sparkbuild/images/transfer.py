@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkbuild.core.errors import NodeError, SpaceError
 from sparkbuild.core.interrupt import cancel
@@ -27,7 +27,7 @@ def transfer(client: docker.DockerClient, node: str, archive: str, reference: st
     from requests.exceptions import RequestException  # noqa: PLC0415 - "
 
     size = os.path.getsize(archive)
-    api = client.api
+    api: Any = client.api
     before, api.timeout = api.timeout, None  # docker says nothing while it unpacks, however long that takes
     try:
         for event in api.load_image(_pieces(archive, size, run)):

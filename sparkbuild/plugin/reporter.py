@@ -8,6 +8,7 @@ from typing import Any
 
 from doit.exceptions import UnmetDependency
 
+from sparkbuild.core.goal import Goal
 from sparkbuild.plugin import units
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.hints import spoken
