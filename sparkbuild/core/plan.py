@@ -39,6 +39,11 @@ class Step(msgspec.Struct, frozen=True):
     bytes: int | None
     verdict: Verdict
 
+    @property
+    def unneeded(self) -> bool:
+        """True for what is made on demand only, and nobody demands."""
+        return self.verdict is _NOT_NEEDED
+
     def as_dict(self, command: str) -> dict[str, Any]:
         """The step as `doit plan --json` prints it."""
         return {

@@ -57,7 +57,8 @@ class PlanCommand(FactCommand):
         return 2 if problems else 0
 
     def _print(self, made: Plan, *, verbose: bool, named: list[str]) -> None:
-        shown = [step for step in made if verbose or step.state != "ok"]
+        downloads = [step for step in made if step.unneeded and step.goal.uri.scheme == "artifact"]
+        shown = [step for step in made if step.state != "ok" or (verbose and step not in downloads)]
         width = max((len(step.goal.task) for step in shown), default=4)
         place = max((len(step.goal.node) for step in shown), default=4)
         silent: dict[str, None] = {}

@@ -30,7 +30,8 @@ class Why(FactCommand):
         targets = {goal.target for goal in chosen}
         steps = list(self.session.plan(chosen))
         for step in sorted(steps, key=lambda step: step.goal.target not in targets):
-            self._print(step)
+            if not (step.unneeded and step.goal.uri.scheme == "artifact"):  # an image may stand on twenty downloads
+                self._print(step)
         return 0
 
     def _print(self, step: Step) -> None:

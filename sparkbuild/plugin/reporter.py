@@ -8,7 +8,6 @@ from typing import Any
 
 from doit.exceptions import UnmetDependency
 
-from sparkbuild.core.goal import Goal
 from sparkbuild.plugin import units
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.hints import spoken
@@ -71,7 +70,8 @@ class Reporter:
             return
         self._counts["up to date"] += 1
         goal = goal_of(task)
-        if goal is not None and _unneeded(goal):
+        session = current()
+        if goal and session and goal.uri.scheme == "artifact" and session.step(goal).unneeded:
             return  # a download of something that is complete: an image may stand on twenty
         self.display.line(f"ok    {task.name}{self._why(task, ok=True)}")
 
@@ -139,10 +139,3 @@ class Reporter:
         if not log.exists():
             return ""
         return f"\n      log: {session.relative(log)}"
-
-
-def _unneeded(goal: Goal) -> bool:
-    session = current()
-    if session is None or goal.uri.scheme != "artifact":
-        return False
-    return any(reason.part == "needed" for reason in session.step(goal).reasons)
