@@ -184,8 +184,10 @@ class Nodes:
             dockers, self._dockers = self._dockers, {}
             agents, self._agents = self._agents, {}
             network, self._network = self._network, None
-        for one in (*dockers.values(), *agents.values()):
-            one.close()
+        for client in dockers.values():
+            client.close()
+        for agent in agents.values():
+            agent.close()
         if network is not None:
             network.close()
 

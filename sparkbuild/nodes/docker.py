@@ -52,7 +52,7 @@ class _Adapter(HTTPAdapter):
         self._pool.close()
 
 
-class _Api(docker.APIClient):  # type: ignore[misc]
+class _Api(docker.APIClient):
     """docker-py's low-level client, made without its look at ~/.docker/config.json, DOCKER_HOST and proxies."""
 
     def __init__(self, way: Connection, socket: str) -> None:
@@ -74,7 +74,7 @@ class _Api(docker.APIClient):  # type: ignore[misc]
     def send(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
         """As requests' own; what breaks on the way is a NodeError."""
         try:
-            return super().send(request, **how)  # type: ignore[no-any-return]
+            return super().send(request, **how)
         except requests.exceptions.ReadTimeout as error:
             raise NodeError(
                 f"docker on {self._node} does not answer",

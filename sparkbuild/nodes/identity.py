@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -127,7 +128,7 @@ def _public(path: str) -> bytes:
     try:
         with open(f"{path}.pub", encoding="utf-8", errors="replace") as file:
             words = file.read().split()
-        return bytes(paramiko.PublicBlob.from_string(" ".join(words[:2])).key_blob)
+        return base64.b64decode(words[1])
     except (OSError, ValueError, IndexError):
         return b""
 

@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import paramiko
 from paramiko.packet import Packetizer
@@ -253,7 +253,7 @@ class Link:
             if not transport.is_active() or time.monotonic() - ears.heard < PULSE / 2:
                 continue
             asked = time.monotonic()
-            guard = threading.Timer(PATIENCE, lambda asked=asked: ears.heard < asked and transport.close())
+            guard = threading.Timer(PATIENCE, _close_if_silent, args=(transport, ears, asked))
             guard.daemon = True
             guard.start()
             try:
@@ -263,7 +263,7 @@ class Link:
                     message.add_byte(b"\x50")  # SSH_MSG_GLOBAL_REQUEST, RFC 4254 section 4
                     message.add_string("keepalive@openssh.com")
                     message.add_boolean(True)
-                    transport._send_user_message(message)  # noqa: SLF001
+                    transport._send_user_message(message)  # type: ignore[attr-defined] # noqa: SLF001
                     while ears.heard < asked and transport.is_active():
                         time.sleep(0.05)
             except (paramiko.SSHException, EOFError, OSError):
@@ -272,7 +272,12 @@ class Link:
                 guard.cancel()
 
 
-def _first(preferred: tuple[str, ...], offered: tuple[str, ...]) -> tuple[str, ...]:
+def _close_if_silent(transport: paramiko.Transport, ears: _Ears, asked: float) -> None:
+    if ears.heard < asked:
+        transport.close()
+
+
+def _first(preferred: Sequence[str], offered: Sequence[str]) -> tuple[str, ...]:
     """What is offered, with what is preferred in front."""
     front = [name for name in dict.fromkeys(preferred) if name in offered]
     return (*front, *(name for name in offered if name not in front))

@@ -75,10 +75,10 @@ class Exec:
 
     def send(self, data: bytes) -> bool:
         """Write to its stdin; False when it does not read any more."""
-        view = memoryview(data)
-        while view:
+        at = 0
+        while at < len(data):
             try:
-                size = self.channel.send(view[:PIECE])
+                size = self.channel.send(data[at : at + PIECE])
             except TimeoutError:
                 self._check()
                 continue
@@ -87,7 +87,7 @@ class Exec:
             if size == 0:
                 self._alive()
                 return False
-            view = view[size:]
+            at += size
         return True
 
     def end_input(self) -> None:
