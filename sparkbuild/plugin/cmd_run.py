@@ -14,6 +14,7 @@ from doit.control import TaskControl
 from doit.exceptions import InvalidCommand
 from doit.task import Stream
 
+from sparkbuild.core.errors import NotMadeError
 from sparkbuild.core.plan import Plan
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.dependencies import check_label, goal_of
@@ -85,6 +86,9 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
     def _preflight(self, made: Plan) -> None:
         """What is known to fail at the end is said at the start: a launch comes after hours of building and staging."""
         for step in made.stale:
+            wrong = [reason.text for reason in step.reasons if reason.part == "architecture"]
+            if wrong:
+                raise NotMadeError(f"{step.goal.task} cannot be made", found="\n".join(wrong))
             error = self.session.preflight(step)
             if error is not None:
                 raise error

@@ -171,6 +171,7 @@ class _Builder:
             stop_grace=serve.stop_grace,
             protect=recipe.spec.protect,
             image_paths={"python": python_in(images[0].spec), "files": FILES} if in_docker else {},
+            image_entrypoint=tuple(images[0].spec.entrypoint) if in_docker else (),
             image=reference(images[0].spec.name, images[0].key) if in_docker else folder_in_store(images[0]),
             staged={block: goal.spec.dst for block, goal in staged[0].items()},
             lock=f"{lock.name}@{lock.sha256}",

@@ -125,6 +125,8 @@ class LaneKind:
             if "stop" in todo:
                 run.report(Progress("stop the old lane"))
                 self._stop(goal, run)
+                if goal.spec.runtime == "docker":
+                    self._refuse_port(goal)
             started: list[str] = []
             try:
                 record = launcher.start(goal, run, started)
@@ -199,18 +201,26 @@ class LaneKind:
                 cause.found = f"{cause.found}\n{left.what}\n{left.found}".strip()
                 cause.next = left.next
 
+    def _refuse_port(self, goal: Goal) -> None:
+        """What was stopped held the port, or hid who does."""
+        from sparkbuild.serving.launching import port_taken, refused  # noqa: PLC0415 - only before a launch
+
+        found = port_taken(goal, judge.ranks_of(goal, self._launcher.look(goal)))
+        if found:
+            raise refused(goal, found)
+
     def _refuse(self, goal: Goal, fact: dict[str, Any], *, stops: bool) -> None:
         """Before the old lane is stopped: may it be, and would the launch fail?"""
-        from sparkbuild.serving.launching import refused  # noqa: PLC0415 - only before a launch
+        from sparkbuild.serving.launching import port_taken, refused  # noqa: PLC0415 - only before a launch
         from sparkbuild.serving.preflight import refusals  # noqa: PLC0415 - as above
 
         spec: LaneSpec = goal.spec
         seen = judge.ranks_of(goal, fact)
-        found = refusals(goal, seen, replaces=any(one.alive for one in seen))
+        found = refusals(goal, seen, replaces=any(one.alive for one in seen)) + port_taken(goal, seen)
         if found:
             raise refused(goal, found)
         holder = seen[0].fact.get("port_holder")
-        if holder and stops:
+        if holder and stops and spec.runtime != "docker":
             by = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
             other = holder.get("lane")
             raise PortInUseError(

@@ -21,7 +21,8 @@ class LaneSpec(msgspec.Struct, frozen=True):
     """How one recipe is served. The texts of `command`, `model`, `args`, `head_args`, `worker_args`, `env` and `mounts`
     are templates; `staged` maps block ids to folders on the node (relative to its store unless absolute); `image` is
     the image's folder in the store for a process, its reference for docker, where `image_paths` are its `python` and
-    `files` inside the container. `min_memory` in bytes, times in seconds.
+    `files` inside the container and `image_entrypoint` is what it was assembled with. `min_memory` in bytes, times in
+    seconds.
     `cluster` is its name, `fabric` the network it is to talk over, "" for the one its nodes share.
     """
 
@@ -50,6 +51,7 @@ class LaneSpec(msgspec.Struct, frozen=True):
     mounts: tuple[Mount, ...] = ()
     docker: Docker = Docker()
     image_paths: dict[str, str] = {}
+    image_entrypoint: tuple[str, ...] = ()
     cluster: str = "local"
     fabric: str = ""
 

@@ -15,7 +15,7 @@ from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.nodes.survey import everywhere, survey
-from sparkbuild.serving import fabric, judge, lane, preflight, render
+from sparkbuild.serving import container, fabric, judge, lane, preflight, render
 from sparkbuild.serving.dockerruntime import DockerRuntime
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.render import Launch, Rank
@@ -83,7 +83,10 @@ class Launcher:
                 fabric=place,
                 files=self._files(goal, store),
             )
-            made.append((rank, render.launch(spec, rank, secrets)))
+            launch = render.launch(spec, rank, secrets)
+            if spec.runtime == "docker":
+                container.entrypoint(spec, {"entrypoint": spec.image_entrypoint}, launch.argv)
+            made.append((rank, launch))
         return tuple(made)
 
     def _files(self, goal: Goal, store: str) -> str:
@@ -97,7 +100,7 @@ class Launcher:
         """What a launch would fail of. Asks the nodes about what the launch needs of them."""
         seen = judge.ranks_of(goal, fact)
         replaces = any(one.alive for one in seen)
-        found = preflight.refusals(goal, seen, replaces=replaces)
+        found = preflight.refusals(goal, seen, replaces=replaces) + port_taken(goal, seen)
         launches = self.launches(goal)
         spec: LaneSpec = goal.spec
         if self.is_plain(goal) and not spec.min_memory:
@@ -186,6 +189,18 @@ class Launcher:
 
     def _read(self, path: str) -> str:
         return base64.b64encode((Path(self._root) / path).read_bytes()).decode()
+
+
+def port_taken(goal: Goal, seen: tuple[judge.Seen, ...]) -> list[str]:
+    """Who holds the port that a container is to serve on. A program of the host's own finds out when it is launched; a
+    container would be taken for the one that answers there. What is left of this very lane is removed before.
+    """
+    head, spec = seen[0], goal.spec
+    holder = head.fact.get("port_holder")
+    if not holder or spec.runtime != "docker" or any(one["state"] != "created" for one in head.fact.get("left") or ()):
+        return []
+    by = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
+    return [f"port {spec.port} on {head.node} is held by {by}" if holder["pid"] else f"port {spec.port} is in use"]
 
 
 def refused(goal: Goal, found: list[str]) -> SparkbuildError:
