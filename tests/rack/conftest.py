@@ -17,6 +17,7 @@ import pytest
 from tests import engine
 from tests.rack import needs
 from tests.rack.image import Image
+from tests.rack.lanes import Lanes, make_store, workspace
 from tests.rack.rack import Rack
 
 
@@ -40,6 +41,29 @@ def tiny(rack: Rack) -> Image:
     ids = {node.docker.load(image) for node in rack.nodes}
     assert len(ids) == 1, "the same image has the same id on every node"
     return image
+
+
+@pytest.fixture(scope="session")
+def lane_store(possible: None, test_cache: Path) -> Path:  # noqa: ARG001 - a fixture for what it does
+    """What demo-2x is made of, on this machine."""
+    return make_store(test_cache)
+
+
+@pytest.fixture(scope="session")
+def pair(lane_store: Path) -> Iterator[Rack]:  # noqa: ARG001 - made first: nothing waits for it on a rack that is up
+    """Two nodes with docker that all tests of lanes share: to send the image and the weights takes longer than most of
+    these tests. `lanes` gives them back their first state.
+    """
+    with Rack.up(2, disk_mb=1500) as up:
+        yield up
+
+
+@pytest.fixture
+def lanes(pair: Rack, lane_store: Path, tmp_path: Path) -> Lanes:
+    """A new workspace for demo-2x, and nothing on the nodes but its image and weights, if they got there already."""
+    made = workspace(tmp_path / "ws", pair, lane_store)
+    made.reset()
+    return made
 
 
 @pytest.fixture(scope="session")
