@@ -61,7 +61,7 @@ class Observer:
     def _ask(self, node: str, goals: list[Goal]) -> dict[str, Fact]:
         queries = [{"scheme": goal.uri.scheme, **self._kinds[goal.uri.scheme].query(goal)} for goal in goals]
         try:
-            facts = self._agent(node).call("facts", {"queries": queries})["facts"]
+            facts = self._agent(node).call("facts", {"queries": queries}).get("facts") or []
             if len(facts) != len(goals):
                 raise NodeError(f"the agent on {node} answered {len(facts)} questions of {len(goals)}")
         except SparkbuildError as error:

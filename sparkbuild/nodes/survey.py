@@ -19,10 +19,10 @@ def survey(agent: Callable[[str], Agent], queries: Mapping[str, Mapping[str, Any
 
     def ask(node: str) -> Fact:
         try:
-            found: Fact = agent(node).call("facts", {"queries": [queries[node]]})["facts"][0]
+            facts: list[Fact] = agent(node).call("facts", {"queries": [queries[node]]}).get("facts") or []
         except SparkbuildError as error:
             return {"unreachable": str(error)}
-        return found
+        return facts[0] if len(facts) == 1 else {"unreachable": f"the agent on {node} answered no question"}
 
     return everywhere(tuple(queries), ask)
 

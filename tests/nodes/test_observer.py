@@ -157,3 +157,71 @@ def test_an_agent_of_another_version_that_answers_too_few(count: int) -> None:
 
     looking = Observer({"artifact": ArtifactKind("/")}, lambda _name: Odd())
     assert "answered" in looking.fact(goal("dgx1", "a.whl"))["unreachable"]
+
+
+class Lanes:
+    """A kind whose goals are on several nodes."""
+
+    scheme = "lane"
+
+    def query(self, goal: Goal) -> dict[str, Any]:
+        return {"recipe": goal.uri.path, "port": 0, "runtime": "process", "filename": goal.uri.path}
+
+
+def lane(recipe: str, *nodes: str) -> Goal:
+    return Goal(task=recipe, uri=Uri("lane", "pair", recipe), key=Key({"a": 1}), doc="", hosts=nodes)
+
+
+def test_a_goal_on_several_nodes_is_asked_of_each_and_told_by_node(tmp_path: Path) -> None:
+    nodes = {name: Node(name, tmp_path / name) for name in ("dgx1", "dgx2", "dgx3")}
+    looking = observer(nodes, lane=Lanes())
+    wide, narrow = lane("demo-2x", "dgx2", "dgx1"), lane("demo", "dgx3")
+    goals = [wide, goal("dgx1", "a.whl"), narrow]
+    looking.look(goals)
+    assert {name: node.asked for name, node in nodes.items()} == {
+        "dgx1": [["demo-2x", "a.whl"]],
+        "dgx2": [["demo-2x"]],
+        "dgx3": [["demo"]],
+    }, "one question per node, whatever is on it"
+    fact = looking.fact(wide)
+    assert list(fact) == ["ranks"]
+    assert list(fact["ranks"]) == ["dgx2", "dgx1"], "in rank order"
+    assert all(one["record"] is None and one["alive"] is False for one in fact["ranks"].values())
+    assert looking.fact(narrow)["alive"] is False
+    assert looking.fact(goals[1])["present"] is False
+
+
+def test_a_node_that_does_not_answer_is_told_beside_those_that_do(tmp_path: Path) -> None:
+    nodes = {"dgx1": Node("dgx1", tmp_path), "dgx2": Node("dgx2", None)}
+    looking = observer(nodes, lane=Lanes())
+    both, one = lane("demo-2x", "dgx1", "dgx2"), lane("demo", "dgx1")
+    looking.look([both, one])
+    ranks = looking.fact(both)["ranks"]
+    assert ranks["dgx1"]["alive"] is False
+    assert ranks["dgx2"]["unreachable"].startswith("cannot reach the node")
+    assert "unreachable" not in looking.fact(one)
+
+
+def test_goals_of_several_nodes_are_remembered_and_looked_at_again_whole(tmp_path: Path) -> None:
+    nodes = {name: Node(name, tmp_path / name) for name in ("dgx1", "dgx2")}
+    looking = observer(nodes, lane=Lanes())
+    both = lane("demo-2x", "dgx1", "dgx2")
+    first = looking.fact(both)
+    looking.look([both])
+    assert looking.fact(both) is first
+    looking.look([both, both], again=True)
+    assert looking.fact(both) is not first
+    assert [len(node.asked) for node in nodes.values()] == [2, 2]
+
+
+def test_an_agent_that_answers_nothing_at_all() -> None:
+    class Mute:
+        def call(
+            self, verb: str, request: Mapping[str, Any], on_event: Any = None, *, final: bool = False
+        ) -> dict[str, Any]:
+            del verb, request, on_event, final
+            return {}
+
+    looking = Observer({"lane": Lanes()}, lambda _name: Mute())  # type: ignore[dict-item]
+    ranks = looking.fact(lane("demo-2x", "dgx1", "dgx2"))["ranks"]
+    assert all("answered 0 questions of 1" in fact["unreachable"] for fact in ranks.values())
