@@ -85,19 +85,28 @@ def _stop(reach: Reach, recipe: str, node: str, grace: float, *, final: bool, no
         texts.append(f"stopped process {done['pid']} on {node}{_killed(grace) if done['killed'] else ''}")
     if done.get("docker_problem"):
         raise NodeError(f"docker on {node} does not answer", found=done["docker_problem"], next=f"doit stop:{recipe}")
+    failed: list[SparkbuildError] = []
     for box in done.get("containers") or ():
-        from sparkbuild.serving import dockerruntime  # noqa: PLC0415 - only for containers
-
-        with dockerruntime.told(node, f"stopping lane {recipe}"):
-            killed = dockerruntime.stop(reach.docker(node).api, box["id"], grace)
-        if box["state"] == "created":
-            texts.append(f"removed container {box['id'][:12]} on {node}, which was never started")
-        else:
-            texts.append(f"stopped container {box['id'][:12]} on {node}{_killed(grace) if killed else ''}")
+        try:
+            texts.append(_stop_box(reach, recipe, node, box, grace))
+        except SparkbuildError as error:  # the others are stopped nevertheless
+            failed.append(error)
+    if failed:
+        raise failed[0]
     if done.get("containers"):
         _note_end(agent, recipe, str(done["launch"]), final=final)
         agent.call("stop", {"recipe": recipe, "grace": 0}, final=final)  # its secrets go when nothing of it is left
     return "; ".join(texts)
+
+
+def _stop_box(reach: Reach, recipe: str, node: str, box: dict[str, Any], grace: float) -> str:
+    from sparkbuild.serving import dockerruntime  # noqa: PLC0415 - only for containers
+
+    with dockerruntime.told(node, f"stopping lane {recipe}"):
+        killed = dockerruntime.stop(reach.docker(node).api, box["id"], grace)
+    if box["state"] == "created":
+        return f"removed container {box['id'][:12]} on {node}, which was never started"
+    return f"stopped container {box['id'][:12]} on {node}{_killed(grace) if killed else ''}"
 
 
 def _killed(grace: float) -> str:
