@@ -6,6 +6,7 @@ import hashlib
 import os
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from sparkbuild.nodes.sshexec import Exec
 from sparkbuild.nodes.stream import hang_up, joined
 
 _encoder = msgspec.json.Encoder(order="sorted")
+_NOISE = 5  # lines
 _MISSING = (127, 126)  # a shell's exit codes for a program that is not there, or is none
 
 
@@ -45,11 +47,14 @@ class SshAgent:
         while True:
             reply = Reply(self.name, verb)
             absent: list[dict[str, Any]] = []
+            noise: deque[bytes] = deque(maxlen=_NOISE)  # of a login shell: why there is no agent, when there is none
             with self._start(verb, question, final=final, pulse=True) as running:
                 for line in running.lines():
+                    if not line.startswith(b"{"):
+                        noise.append(line)
                     reply.feed(line, _unless_absent(absent, on_event))
                 if not absent and reply.result is None:
-                    self._broken(reply, running)
+                    self._broken(reply, running, noise)
             if not absent:
                 return reply.outcome()
             self._push(absent[0], final=final)
@@ -136,20 +141,23 @@ class SshAgent:
 
     def _first_event(self, running: Exec, verb: str) -> dict[str, Any]:
         """The first line that is an event; a login shell may say things before."""
+        noise: deque[bytes] = deque(maxlen=_NOISE)
         while line := running.line():
             try:
                 event = msgspec.json.decode(line)
             except msgspec.DecodeError:
+                noise.append(line)
                 continue
             if isinstance(event, dict) and "event" in event:
                 return event
         reply = Reply(self.name, verb)
-        self._broken(reply, running)
+        self._broken(reply, running, noise)
         return reply.outcome()
 
-    def _broken(self, reply: Reply, running: Exec) -> None:
+    def _broken(self, reply: Reply, running: Exec, noise: Iterable[bytes] = ()) -> None:
         """It ended without a result. NodeError when that is because there is no Python."""
-        code, said = running.code(), running.stderr()
+        code = running.code()
+        said = "\n".join([*(line.decode(errors="replace") for line in noise), running.stderr()]).strip()
         if code in _MISSING or (code == 1 and "ommand not found" in said and "Traceback" not in said):
             raise NodeError(
                 f"{self.name} has no {self._python}",

@@ -600,6 +600,26 @@ def test_login_shells(wire: Rack, root: Path, shell: str) -> None:
     assert node.path(f'/home/{name}/st\'ore "x"/agent').is_dir()
 
 
+def test_an_account_that_may_run_nothing(wire: Rack, root: Path) -> None:
+    node = wire.nodes[0]
+    node.add_user("closed")
+    node.run(["usermod", "-s", "/usr/sbin/nologin", "closed"], check=True)
+    error = failure(root, dgx1=place(node, user="closed"))
+    assert error.what == "the agent on dgx1 ended in the middle of 'facts'"
+    assert "This account is currently not available." in error.found
+
+
+@pytest.mark.parametrize("shell", ["sh", "fish", "csh", "zsh"])
+def test_every_shell_says_that_there_is_no_python(wire: Rack, root: Path, shell: str) -> None:
+    node = wire.nodes[0]
+    path = node.run(["sh", "-c", f"command -v {shell}"]).out.strip()
+    if not path:
+        pytest.skip(f"there is no {shell} here")
+    node.add_user(f"no-{shell}")
+    node.run(["usermod", "-s", path, f"no-{shell}"], check=True)
+    assert failure(root, dgx1=place(node, user=f"no-{shell}", python="python3.99")).what == "dgx1 has no python3.99"
+
+
 def test_the_python_of_a_node_is_the_systems(wire: Rack, root: Path) -> None:
     with reached(root, {"dgx1": place(wire.nodes[0], python="python3")}) as nodes:
         assert nodes.agent("dgx1").call("facts", LOOK) == NOTHING
