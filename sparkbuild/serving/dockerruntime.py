@@ -75,7 +75,7 @@ def make_room(api: Any, recipe: str, keep: int, run: Run) -> None:
     ours = api.containers(all=True, filters={"label": [f"{_RECIPE}={recipe}"]})
     dead = []
     for entry in sorted(ours, key=lambda entry: int(entry["Created"]), reverse=True):
-        name = str(entry["Names"][0]).lstrip("/")
+        name = str((entry.get("Names") or ["/"])[0]).lstrip("/")  # one that docker is removing may have none
         if entry["State"] in ALIVE:
             raise EngineDiedError(f"container {name} of lane {recipe} runs", found=entry["Id"][:12], next="doit status")
         if entry["State"] == "created":
