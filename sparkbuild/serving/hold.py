@@ -22,17 +22,25 @@ class _EndHoldError(Exception):
 
 
 @contextmanager
-def held(agent: Callable[[str], Agent], nodes: tuple[str, ...], recipe: str) -> Iterator[None]:
+def held(agent: Callable[[str], Agent], nodes: tuple[str, ...], recipe: str) -> Iterator[Callable[[], None]]:
     """Hold the nodes while the block runs; raises NodeError, naming who is at it, when one is held by somebody else.
 
-    They are taken in the order of their names: two launches that share nodes meet on the first of these.
+    They are taken in the order of their names: two launches that share nodes meet on the first of these. What the block
+    is given raises NodeError when a node is not held any more (its link was cut): to be called before each start.
     """
+    claims: list[_Claim] = []
+
+    def check() -> None:
+        for claim in claims:
+            claim.check()
+
     with ExitStack() as stack:
         for node in sorted(nodes):
             claim = _Claim(agent(node), node, recipe)
             stack.callback(claim.release)
             claim.take()
-        yield
+            claims.append(claim)
+        yield check
 
 
 class _Claim:
@@ -58,6 +66,16 @@ class _Claim:
         if not self._held.is_set():
             cancel.check()
             raise NodeError(f"{self._node} cannot be held for the launch", found=f"no answer within {WAIT:.0f} s")
+
+    def check(self) -> None:
+        """Raise when the node is held no more: somebody else may launch on it by now."""
+        if self._over.is_set():
+            cancel.check()
+            raise NodeError(
+                f"{self._node} was lost in the middle of the launch",
+                found=str(self._error or "its agent ended"),
+                next="doit health, then run again",
+            )
 
     def release(self) -> None:
         """Let go; over when the node is free again."""

@@ -109,12 +109,13 @@ class LaneKind:
         """
         launcher = self._launcher
         launcher.launches(goal)  # a bad template must not stop what runs
+        check: Callable[[], None] = lambda: None  # noqa: E731 - nothing to lose on this machine
         with ExitStack() as stack:
             if not launcher.is_plain(goal):
                 from sparkbuild.serving.hold import held  # noqa: PLC0415 - for launches on other machines
 
                 run.report(Progress("hold the nodes"))
-                stack.enter_context(held(run.agent, goal.nodes, goal.spec.recipe))
+                check = stack.enter_context(held(run.agent, goal.nodes, goal.spec.recipe))
                 fact = launcher.look(goal)
                 self._must_be_known(goal, fact)
             todo = judge.steps(goal, fact, force=run.force)
@@ -129,7 +130,7 @@ class LaneKind:
                     self._refuse_port(goal)
             started: list[str] = []
             try:
-                record = launcher.start(goal, run, started)
+                record = launcher.start(goal, run, started, check)
             except BaseException as error:
                 if started or _may_have_begun(error, sure=launcher.is_plain(goal)):
                     self._take_down(goal, run, error)

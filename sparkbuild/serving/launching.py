@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,9 +136,9 @@ class Launcher:
                 next="doit health",
             )
 
-    def start(self, goal: Goal, run: Run, started: list[str]) -> Record:
+    def start(self, goal: Goal, run: Run, started: list[str], check: Callable[[], None]) -> Record:
         """Start all ranks, the head first; returns the head's record. `started` gets the nodes on which one runs: the
-        caller takes them down when this raises.
+        caller takes them down when this raises. `check` raises when the nodes are not held any more.
         """
         launches = self.launches(goal)
         number = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:8]}"
@@ -154,6 +154,7 @@ class Launcher:
         head, *workers = orders
 
         def start(node: str) -> Record:
+            check()
             record = runtime.start(orders[node], run)
             started.append(node)
             return record

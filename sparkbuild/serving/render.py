@@ -91,7 +91,8 @@ def launch(spec: LaneSpec, rank: Rank, secrets: dict[str, str]) -> Launch:
     where = f"{spec.folder}/recipe.toml"
     values = context(rank, spec)
     own = spec.head_args if rank.rank == 0 else spec.worker_args
-    words = [*spec.command, *([spec.model] if spec.model else []), *spec.args, *own]
+    model = fill(spec.model, values, where)
+    words = [*spec.command, *([spec.model] if model else []), *spec.args, *own]
     argv = tuple(fill(item, values, where) for item in words)
     derived = derive(rank.fabric, rank.world_size) if spec.network == "auto" else {}
     if spec.runtime == "docker":

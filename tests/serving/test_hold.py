@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -139,3 +140,28 @@ def test_being_told_to_stop_while_waiting(monkeypatch: pytest.MonkeyPatch) -> No
     threading.Timer(1.0, over.set).start()
     with pytest.raises(Interrupted), held(lambda _node: Mute(), ("dgx1",), "demo"):
         pass
+
+
+def test_a_node_that_is_lost_meanwhile_stops_the_launch(nodes: Nodes) -> None:
+    with held(nodes.__getitem__, BOTH, "demo") as check:
+        check()
+        for pid in agents_of(os.getpid()):
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(NodeError, match=r"dgx[12] was lost in the middle of the launch"):
+            for _ in range(100):
+                check()
+                time.sleep(0.05)
+
+
+def agents_of(parent: int) -> list[int]:
+    """The agents that hold something: children of ours that were started with that verb."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                if int(fields[1]) == parent and b"\0hold\0" in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found

@@ -42,7 +42,12 @@ def test_one_node_is_its_own_head() -> None:
 
 @pytest.mark.parametrize(
     ("model", "words"),
-    [("", ()), ("/srv/models/qwen3 8b", ("/srv/models/qwen3 8b",)), ("{{ staged.weights }}", (WEIGHTS,))],
+    [
+        ("", ()),
+        ("/srv/models/qwen3 8b", ("/srv/models/qwen3 8b",)),
+        ("{{ staged.weights }}", (WEIGHTS,)),
+        ("{{ '' }}", ()),
+    ],
 )
 def test_the_model(model: str, words: tuple[str, ...]) -> None:
     made = launched(model=model, args=("--tp", "2"), head_args=("-x",))
