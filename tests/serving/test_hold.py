@@ -17,6 +17,7 @@ from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.nodes.local import LocalAgent
 from sparkbuild.serving import hold
 from sparkbuild.serving.hold import held
+from tests.workspace_tool import until
 
 
 class Node:
@@ -148,9 +149,7 @@ def test_a_node_that_is_lost_meanwhile_stops_the_launch(nodes: Nodes) -> None:
         for pid in agents_of(os.getpid()):
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(NodeError, match=r"dgx[12] was lost in the middle of the launch"):
-            for _ in range(100):
-                check()
-                time.sleep(0.05)
+            until(check)
 
 
 def agents_of(parent: int) -> list[int]:
