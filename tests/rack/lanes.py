@@ -115,7 +115,6 @@ class Lanes(Tool):
         shutil.copytree(self.path().parent, self.path(name).parent)
         self.edit(f"port = {PORT}", f"port = {port}", name)
         self.edit('cluster = "pair"', f'cluster = "{cluster}"', name)
-        self.edit("29532", str(port + 20000), name)
 
     def sleeping(self, recipe: str = RECIPE) -> None:
         """Ranks that only live."""
@@ -165,10 +164,12 @@ class Lanes(Tool):
 
     def log(self, task: str = f"serve:{RECIPE}") -> str:
         """The log of a task in the newest run that has one."""
-        logs = sorted((self.root / ".sparkbuild/runs").glob(f"*/{task.replace(':', '_')}*.log")) or sorted(
-            (self.root / ".sparkbuild/runs").glob(f"*/*{task.partition(':')[2]}*")
-        )
+        logs = sorted((self.root / ".sparkbuild/runs").glob(f"*/{task.replace(':', '_')}.log"))
         return logs[-1].read_text() if logs else ""
+
+    def has_begun(self, task: str) -> bool:
+        """Did a run begin to make it."""
+        return any(entry["event"] == "start" and entry["task"] == task for entry in self.runs())
 
     def everything_written(self) -> str:
         """All files of the workspace that a run writes."""
@@ -215,11 +216,6 @@ class Lanes(Tool):
             node.path(PYTHON).chmod(0o755)
 
 
-def _is_starting(lanes: Lanes) -> bool:
-    runs = lanes.runs()
-    return bool(runs) and any(entry["event"] == "start" and entry["task"] == f"serve:{RECIPE}" for entry in runs)
-
-
 _LEFT = f"""
 docker ps --all --filter label=sparkbuild.recipe --filter status=running --filter status=created \
     --filter status=paused --filter status=restarting --format '{{{{.Names}}}} {{{{.State}}}}'
@@ -263,12 +259,24 @@ def record(node: Node, recipe: str = RECIPE) -> dict[str, Any]:
         return {}
 
 
+def is_claimed(node: Node) -> bool:
+    """Does a launch hold the node."""
+    return CLAIM in Path(f"/proc/{node.pid}/net/unix").read_text()
+
+
+def _has_secret(node: Node) -> bool:
+    return any(node.path("/dev/shm").glob("sparkbuild-*/*/*/*"))
+
+
 _MOMENTS = {
-    "starting": _is_starting,
-    "held": lambda lanes: any(CLAIM in node.path("/proc/net/unix").read_text() for node in lanes.nodes),
+    "starting": lambda lanes: lanes.has_begun(f"serve:{RECIPE}"),
+    "held": lambda lanes: any(is_claimed(node) for node in lanes.nodes),
+    "prepared": lambda lanes: _has_secret(lanes.nodes[0]),
     "created": lambda lanes: bool(record(lanes.nodes[0])),
     "head": lambda lanes: is_running(lanes.nodes[0]),
     "worker": lambda lanes: is_running(lanes.nodes[1]),
+    "loading": lambda lanes: "serve.py: loading" in lanes.log(),
+    "gates": lambda lanes: bool(record(lanes.nodes[0]).get("ready")),
     "watched": lambda lanes: all(agents(node, "watch") for node in lanes.nodes),
 }
 MOMENTS = tuple(_MOMENTS)

@@ -1,0 +1,136 @@
+"""A ctrl-C, or the end of doit itself, in any phase of a launch: a lane that runs is left, or nothing is."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import pytest
+
+from tests.rack.lanes import RECIPE, STORE, Lanes, box, is_claimed, is_running, record, shell
+from tests.workspace_tool import Done, finish, until
+
+pytestmark = pytest.mark.usefixtures("possible")
+TASK = f"serve:{RECIPE}"
+
+
+def launching(lanes: Lanes) -> Lanes:
+    """With a secret, so that there is one to be left; ranks that only live, and are waited for."""
+    lanes.sleeping()
+    lanes.edit("wait = false\n", "")
+    lanes.serve_with('secrets = ["HUB_TOKEN"]')
+    lanes.env["HUB_TOKEN"] = "hush"
+    return lanes
+
+
+def interrupted(process: subprocess.Popen[str], number: int = signal.SIGINT) -> Done:
+    process.send_signal(number)
+    done = finish(process, 60)
+    assert "Traceback" not in done.text, done
+    return done
+
+
+@pytest.mark.parametrize("moment", ["starting", "held", "prepared", "created", "head", "worker", "watched"])
+def test_a_ctrl_c_before_it_is_ready_leaves_nothing(lanes: Lanes, moment: str) -> None:
+    launching(lanes)
+    done = interrupted(lanes.start_and_wait(moment))
+    assert done.code == 130, done
+    assert lanes.is_gone(), lanes.left()
+    for node in lanes.nodes:
+        assert not shell(node, "find /dev/shm -name HUB_TOKEN").strip()
+    assert lanes.state() == "run"
+    lanes.ok(TASK, "--no-wait")
+    assert [is_running(node) for node in lanes.nodes] == [True, True], "nothing is in the way of the next"
+
+
+def test_sigterm_does_the_same(lanes: Lanes) -> None:
+    launching(lanes)
+    assert interrupted(lanes.start_and_wait("worker"), signal.SIGTERM).code == 143
+    assert lanes.is_gone(), lanes.left()
+
+
+@pytest.mark.parametrize("moment", ["loading", "gates"])
+def test_a_ctrl_c_while_the_engine_starts_or_is_asked(lanes: Lanes, moment: str) -> None:
+    done = interrupted(lanes.start_and_wait(moment))
+    head = record(lanes.nodes[0])
+    if head.get("ready") and is_running(lanes.nodes[0]):  # it answers: it is left
+        assert is_running(lanes.nodes[1])
+        assert done.code in {0, 130}, done
+        assert lanes.row()["state"] in {"serving", "serving, gates not passed"}
+        container = box(lanes.nodes[0])["Id"]
+        lanes.ok(TASK)
+        assert box(lanes.nodes[0])["Id"] == container, "serve goes on with it"
+        return
+    assert moment == "loading"
+    assert done.code == 130, done
+    assert lanes.is_gone(), lanes.left()
+    assert lanes.state() == "run"
+
+
+def test_a_ctrl_c_while_the_image_is_sent(lanes: Lanes) -> None:
+    lanes.sleeping()
+    lanes.ok("sync:demo-ranks")
+    node = lanes.nodes[0]
+    reference = node.docker("images", "--format", "{{.Repository}}:{{.Tag}}").out.split()[0]
+    node.docker("rmi", "--force", reference)
+    process = lanes.start(TASK)
+    until(lambda: lanes.has_begun("sync:demo-ranks:dgx1") or process.poll() is not None)
+    done = interrupted(process)
+    assert done.code == 130, done
+    assert lanes.is_gone(), lanes.left()
+    assert lanes.state("sync:demo-ranks:dgx1") in {"run", "ok"}
+    assert not record(node)
+    assert lanes.ok(TASK)
+    assert len(lanes.left()) == 2
+
+
+@pytest.mark.parametrize("moment", ["prepared", "created", "worker"])
+def test_a_killed_doit_and_the_next_serve(lanes: Lanes, moment: str) -> None:
+    """Nothing of it holds the nodes, and what it left is found: gone on with, or cleared."""
+    launching(lanes)
+    lanes.edit("[serve]\n", "[serve]\nwait = false\n")
+    process = lanes.start_and_wait(moment)
+    process.kill()
+    finish(process)
+    until(lambda: not any(is_claimed(node) for node in lanes.nodes), 10)
+    left = [box(node).get("Id") for node in lanes.nodes]
+    lanes.ok(TASK)
+    assert sorted(lanes.left()) == sorted(
+        [
+            *(f"{node.name}: sparkbuild-{RECIPE} running" for node in lanes.nodes),
+            *(f"{node.name}: {path}" for node in lanes.nodes for path in secrets(lanes, node.name)),
+        ]
+    )
+    assert record(lanes.nodes[0])["launch"] == record(lanes.nodes[1])["launch"]
+    assert [box(node)["Id"] == record(node)["container"] for node in lanes.nodes] == [True, True]
+    if moment != "worker":
+        assert [box(node)["Id"] for node in lanes.nodes] != left
+    lanes.ok(f"stop:{RECIPE}")
+    assert lanes.left() == []
+
+
+def test_a_lane_whose_records_are_lost_is_found_by_its_containers(lanes: Lanes) -> None:
+    """They hold the port; what is ours is ended, and served anew."""
+    lanes.serve()
+    before = [box(node)["Id"] for node in lanes.nodes]
+    for node in lanes.nodes:
+        shell(node, f"rm -rf {STORE}/lanes")
+    left = [reason for reason in lanes.reasons() if reason.startswith("a container of an earlier launch is left")]
+    assert len(left) == 2
+    assert lanes.serve()["state"] == "serving"
+    assert len(lanes.left()) == 2
+    assert [box(node)["Id"] for node in lanes.nodes] != before
+    for node in lanes.nodes:
+        shell(node, f"rm -rf {STORE}/lanes")
+    assert "stopped container" in lanes.ok(f"stop:{RECIPE}").out
+    assert lanes.left() == []
+
+
+def secrets(lanes: Lanes, name: str) -> list[str]:
+    """The files of secrets of the launch that runs, one each."""
+    node = next(node for node in lanes.nodes if node.name == name)
+    launch = record(node)["launch"]
+    found = shell(node, f"find /dev/shm -path '*/{launch}/*' -type f").split()
+    assert len(found) == 1
+    assert shell(node, f"ls {STORE}/lanes").split() == [RECIPE]
+    return found
