@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,11 @@ ALIVE = frozenset({"running", "paused", "restarting"})  # holds memory, ports an
 def name_of(recipe: str) -> str:
     """The container of a recipe that is meant to run; dead ones are renamed."""
     return f"sparkbuild-{recipe}"
+
+
+def store_id(store: str) -> str:
+    """Tells the stores on a node apart without naming them: the label `sparkbuild.store`."""
+    return hashlib.sha256(store.encode()).hexdigest()[:8]
 
 
 class Shelf:
@@ -75,6 +81,11 @@ def is_alive(box: Box | None) -> bool:
     return box is not None and box["state"] in ALIVE
 
 
+def is_of_another(box: Box, store: str) -> bool:
+    """True for a container that was launched from another store: by another user, most often."""
+    return box["store"] not in {"", store_id(store)}
+
+
 def _box(entry: dict[str, Any]) -> Box:
     labels = entry.get("Labels") or {}
     return {
@@ -83,6 +94,7 @@ def _box(entry: dict[str, Any]) -> Box:
         "recipe": str(labels[RECIPE]),
         "key": str(labels.get("sparkbuild.key", "")),
         "launch": str(labels.get("sparkbuild.launch", "")),
+        "store": str(labels.get("sparkbuild.store", "")),
         "state": str(entry.get("State", "")),
         "status": str(entry.get("Status", "")),
         "created": int(entry.get("Created", 0)),

@@ -110,7 +110,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     shelf = None
     if in_docker(found) or query.get("runtime") == "docker":
         shelf = query.get("shelf") or shelf_of(query)
-        _contained(fact, recipe, shelf)
+        _contained(fact, store, recipe, shelf)
     port = query.get("port") or (found or {}).get("port", 0)
     if found is not None and alive(found, shelf):
         fact["alive"] = True
@@ -131,24 +131,25 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     return dict(fact)
 
 
-def _contained(fact: LaneFact, recipe: str, shelf: Shelf) -> None:
+def _contained(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:
     """What docker knows of the recipe's containers."""
-    from sparkbuild.agent.boxes import is_alive  # noqa: PLC0415 - only for lanes in containers
+    from sparkbuild.agent.boxes import is_alive, is_of_another  # noqa: PLC0415 - only for lanes in containers
 
     named = (fact["record"] or {}).get("container", "")
     box = shelf.box(named)
     fact["docker_problem"] = shelf.problem
     fact["state"] = box["status"] or box["state"] if box else ""
     # one that was only created holds its name; dead ones are kept for their logs
-    fact["left"] = [
-        one for one in shelf.of(recipe) if one["id"] != named and (is_alive(one) or one["state"] == "created")
-    ]
+    left = [one for one in shelf.of(recipe) if one["id"] != named and (is_alive(one) or one["state"] == "created")]
+    fact["left"] = [one for one in left if not is_of_another(one, store)]
     fact["stranger"] = "" if shelf.problem or is_alive(box) else shelf.stranger(recipe)
 
 
 def _others(query: dict[str, Any], shelf: Shelf | None) -> list[str]:
-    """Other lanes that hold this node: a node serves one. Docker is asked when one of them may be in it."""
-    from sparkbuild.agent.boxes import is_alive  # noqa: PLC0415 - 1 ms, once per look
+    """Other lanes that hold this node: a node serves one. Docker is asked when one of them may be in it. A lane of the
+    same recipe that another user launched from a store of his own is one too.
+    """
+    from sparkbuild.agent.boxes import is_alive, is_of_another  # noqa: PLC0415 - 1 ms, once per look
 
     store, recipe = query["store"], query["recipe"]
     found = set()
@@ -159,7 +160,11 @@ def _others(query: dict[str, Any], shelf: Shelf | None) -> list[str]:
         elif other is not None and in_docker(other) and other.get("stopped_at") is None and shelf is None:
             shelf = query.get("shelf") or shelf_of(query)
     if shelf is not None:
-        found |= {box["recipe"] for box in shelf.boxes if box["recipe"] != recipe and is_alive(box)}
+        found |= {
+            box["recipe"]
+            for box in shelf.boxes
+            if is_alive(box) and (box["recipe"] != recipe or is_of_another(box, store))
+        }
     return sorted(found)
 
 

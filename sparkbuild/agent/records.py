@@ -42,7 +42,8 @@ class LaneRecord(TypedDict, total=False):
 
 class Box(TypedDict):
     """A container with our label. `state` is docker's (created, running, exited, ...), `status` docker's words for it
-    ("Exited (137) 2 minutes ago"), `launch` which launch made it, `created` unix seconds.
+    ("Exited (137) 2 minutes ago"), `launch` which launch made it, `store` for which store (boxes.store_id, "" when it
+    does not say), `created` unix seconds.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Box(TypedDict):
     recipe: str
     key: str
     launch: str
+    store: str
     state: str
     status: str
     created: int

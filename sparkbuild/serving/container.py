@@ -5,6 +5,7 @@ Field names are those of the Docker Engine API (ContainerCreate), by way of dock
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,11 @@ def name_of(recipe: str) -> str:
     return f"sparkbuild-{recipe}"
 
 
+def store_id(store: str) -> str:
+    """Tells the lanes of several users of a node apart; the agent's boxes.store_id is this one."""
+    return hashlib.sha256(store.encode()).hexdigest()[:8]
+
+
 def labels(order: Order) -> dict[str, str]:
     """What a container says of itself; no path, no secret, no variable of the environment."""
     spec: LaneSpec = order.goal.spec
@@ -32,6 +38,7 @@ def labels(order: Order) -> dict[str, str]:
         "recipe": spec.recipe,
         "cluster": spec.cluster,
         "launch": order.number,
+        "store": store_id(order.rank.store),
         "rank": str(order.rank.rank),
         "world_size": str(order.rank.world_size),
         "key": order.goal.key.digest,

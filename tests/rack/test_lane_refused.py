@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -128,8 +129,10 @@ def test_images_that_differ_between_the_nodes(idle: Lanes) -> None:
         process = idle.start(f"serve:{RECIPE}")
         try:
             idle.wait_for_start(process)
+            process.send_signal(signal.SIGSTOP)
             node.docker("tag", "other:1", reference)
         finally:
+            process.send_signal(signal.SIGCONT)
             out, err = process.communicate(timeout=60)
         assert process.returncode == 1, out + err
         assert f"lane {RECIPE} is not launched: its nodes do not agree" in out

@@ -73,6 +73,7 @@ def test_labels() -> None:
         "sparkbuild.recipe": "demo",
         "sparkbuild.cluster": "pair",
         "sparkbuild.launch": "l1",
+        "sparkbuild.store": boxes.store_id(order.rank.store),
         "sparkbuild.rank": "1",
         "sparkbuild.world_size": "2",
         "sparkbuild.key": order.goal.key.digest,
