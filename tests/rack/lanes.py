@@ -62,7 +62,12 @@ class Lanes(Tool):
         self.rack = rack
         self.store = store
         self.nodes = rack.nodes
-        self.impatient = False  # True: a node that says nothing is given up after seconds, not after a minute
+        self.impatient = False
+
+    def give_up_soon(self) -> None:
+        """From here on, a node that says nothing is given up after seconds, not after a minute."""
+        self.impatient = True
+        (Path(self.env["HOME"]) / ".ssh/config").write_text("Host *\n    ConnectTimeout 2\n")
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """See Tool."""
@@ -302,7 +307,6 @@ def workspace(root: Path, rack: Rack, store: Path, env: Mapping[str, str] | None
     _copy(root, f"recipes/{RECIPE}")
     home = root / "home"
     (home / ".ssh").mkdir(parents=True)
-    (home / ".ssh/config").write_text("Host *\n    ConnectTimeout 2\n")
     lanes = Lanes(root, rack, store, {"HOME": str(home), **(env or {})})
     lanes.config()
     return lanes

@@ -9,7 +9,12 @@ import pytest
 from tests.rack.lanes import RECIPE, Lanes, box, is_running, record
 from tests.workspace_tool import until
 
-pytestmark = pytest.mark.usefixtures("possible")
+pytestmark = pytest.mark.usefixtures("possible", "impatient")
+
+
+@pytest.fixture
+def impatient(lanes: Lanes) -> None:
+    lanes.give_up_soon()
 
 
 def test_power_off_before_a_launch_is_a_row_in_the_plan(lanes: Lanes) -> None:
@@ -36,7 +41,6 @@ def test_power_off_while_the_ranks_start(lanes: Lanes) -> None:
     """The head waits for a rank whose node is gone: all that can be reached is taken down, and the node is named."""
     lanes.sleeping()
     lanes.edit("wait = false\n", "")
-    lanes.impatient = True
     process = lanes.start_and_wait("watched")
     lanes.nodes[1].kill()
     out, err = process.communicate(timeout=120)
@@ -53,7 +57,6 @@ def test_power_off_while_the_ranks_start(lanes: Lanes) -> None:
 
 def test_power_off_between_two_steps_of_a_launch(lanes: Lanes) -> None:
     lanes.sleeping()
-    lanes.impatient = True
     process = lanes.start_and_wait("created")
     lanes.nodes[1].kill()
     out, err = process.communicate(timeout=120)
@@ -87,7 +90,6 @@ def test_a_link_that_is_cut_during_the_launch(lanes: Lanes) -> None:
     lanes.sleeping()
     lanes.edit("wait = false\n", "")
     head, worker = lanes.nodes
-    lanes.impatient = True
     process = lanes.start_and_wait("watched")
     worker.cut()
     began = time.monotonic()
