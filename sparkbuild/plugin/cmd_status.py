@@ -8,12 +8,18 @@ from typing import Any
 
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.reasons import Reason
+from sparkbuild.nodes.survey import survey
 from sparkbuild.plugin import units
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.hints import spoken
-from sparkbuild.serving.judge import ranks_of
+from sparkbuild.serving.judge import Seen, ranks_of
+from sparkbuild.serving.state import LaneState, state
 
+_FOR_PEOPLE = {"main", "remarks", "launched"}  # pieces of `state`, and what is said beside it
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
+
+
+_OVER = {"not running", "did not start", "stopped", "dead (was not stopped)"}
 
 
 class Status(FactCommand):
@@ -33,9 +39,11 @@ class Status(FactCommand):
         lanes = {name: session.goals.lanes[name] for name in names if name in session.goals.lanes}
         session.observer.look(lanes.values())
         rows = [self._row(name, lanes.get(name)) for name in names]
-        known = {*session.goals.lanes, *(name.partition("/")[2] for name in session.goals.problems)}
-        rows = [row for row in rows if row["recipe"] in known or row["key"]]  # a lane whose recipe is gone, if it runs
+        known = {*session.goals.lanes, *(name for name in names if self._is_here(name))}
+        # a lane whose recipe is gone, if it runs or may
+        rows = [row for row in rows if row["recipe"] in known or row["main"] not in _OVER]
         if as_json:
+            rows = [{name: value for name, value in row.items() if name not in _FOR_PEOPLE} for row in rows]
             self.outstream.write(json.dumps({"lanes": rows}, ensure_ascii=False, indent=1) + "\n")
         else:
             self._print(rows)
@@ -43,60 +51,79 @@ class Status(FactCommand):
 
     def _row(self, recipe: str, goal: Goal | None) -> dict[str, Any]:
         """One lane; a recipe that cannot be read has no goal, but may have a lane that runs."""
-        lost: list[str] = []
-        away: list[str] = []
-        if goal:
-            seen = ranks_of(goal, self.session.observer.fact(goal))
-            node, fact = goal.nodes[0], seen[0].fact
-            away = [one.node for one in seen[1:] if "unreachable" in one.fact]
-            if any(one.alive for one in seen):
-                lost = [f"rank {one.rank} on {one.node}" for one in seen if not one.alive and one.node not in away]
-        else:
-            node, fact = self.session.lane_of_broken(recipe)
-        record = fact.get("record") or {}
+        found = self._state(recipe, goal)
+        record = found.record or {}
         ready = record.get("ready") or {}
-        alive = bool(fact.get("alive"))
+        alive = found.alive
         reasons = self.session.judge(goal).reasons if goal else ()
+        current = not any(_differs(reason, goal) for reason in reasons) if goal else None
         return {
             "recipe": recipe,
             "cluster": goal.node if goal else None,
-            "node": node,
-            "nodes": list(goal.nodes) if goal else [node],
-            "state": (f"broken ({', '.join(lost)} does not run)" if lost else _state(node, fact))
-            + (f"; {', '.join(away)} does not answer" if away and "unreachable" not in fact else ""),
+            "node": found.node,
+            "nodes": list(found.nodes or (found.node,)),
+            "state": found.text,
+            "main": found.main,
+            "remarks": found.remarks,
+            "launched": record.get("launched_at") if alive else None,
             "since": record.get("served_at") or record.get("launched_at") if alive else record.get("stopped_at"),
             "model_id": record.get("model_id") if alive or not goal else goal.spec.model_id,
-            "url": f"http://{record['host']}:{record['port']}/v1" if alive else None,
+            "url": f"http://{record['host']}:{record['port']}/v1" if alive and record.get("port") else None,
+            "rank": record.get("rank", 0) if alive else None,
             "pid": (record.get("pid") or None) if alive else None,
             "container": (record.get("container") or None) if alive else None,
             "lock": record.get("lock") if alive else None,
             "key": (record.get("key") or "")[:12] if alive else None,
-            "current": goal is not None and not any(_differs(reason, goal) for reason in reasons),
+            "current": current,
             "ready_seconds": ready.get("seconds"),
             "ttft_seconds": ready.get("ttft"),
             "gates": {gate["id"]: bool(gate["ok"]) for gate in record.get("gates") or ()} if alive else {},
             "protected": bool(record.get("protect")),
         }
 
+    def _state(self, recipe: str, goal: Goal | None) -> LaneState:
+        if goal:
+            return state(recipe, ranks_of(goal, self.session.observer.fact(goal)), goal.spec.runtime)
+        nodes, _ = self.session.stoppable()[recipe]
+        # docker is asked as well: a container may run without a record
+        query = {"scheme": "lane", "recipe": recipe, "port": 0, "runtime": "docker"}
+        facts = survey(self.session.nodes.agent, dict.fromkeys(nodes, query))
+        seen = tuple(Seen(number, node, fact) for number, (node, fact) in enumerate(facts.items()))
+        return state(recipe, seen, "", expected=False)
+
     def _print(self, rows: list[dict[str, Any]]) -> None:
         if not rows:
             self.outstream.write("no recipe is here to be served\n")
         width = max((len(row["recipe"]) for row in rows), default=0)
-        for row in sorted(rows, key=lambda row: (row["state"] == "not running", row["recipe"])):
-            since = f" since {units.when(row['since'])}" if row["since"] else ""
-            line = f"{row['recipe']:<{width + 2}}{row['cluster'] or row['node']:<10}{row['state']}{since}"
-            self.outstream.write(line + "\n")
-            if row["url"]:
-                age = units.duration(time.time() - row["since"]) if row["since"] else "?"
-                lock = (row["lock"] or "?").split("@")
-                what = f"container {row['container'][:12]}" if row["container"] else f"process {row['pid']}"
-                where = f" on {', '.join(row['nodes'])}" if len(row["nodes"]) > 1 else ""
-                self.outstream.write(f"    {row['model_id']} at {row['url']}, {what}{where}, up {age}\n")
-                self.outstream.write(f"    from lock {lock[0]} ({lock[-1][:12]}), key {row['key']}")
-                self.outstream.write(
-                    "" if row["current"] else spoken(f"; the recipe has changed: doit why serve:{row['recipe']}")
-                )
-                self.outstream.write("; protected\n" if row["protected"] else "\n")
+        for row in sorted(rows, key=lambda row: (row["main"] == "not running", row["recipe"])):
+            text = "; ".join((f"{row['main']}{_since(row)}", *row["remarks"]))
+            self.outstream.write(f"{row['recipe']:<{width + 2}}{row['cluster'] or row['node']:<10}{text}\n")
+            if row["main"].startswith("unrecorded"):
+                self.outstream.write(spoken(f"    doit stop:{row['recipe']} ends it\n"))
+            if row["rank"] is not None:
+                self._print_living(row)
+
+    def _print_living(self, row: dict[str, Any]) -> None:
+        age = units.duration(time.time() - row["since"]) if row["since"] else "?"
+        lock = (row["lock"] or "?").split("@")
+        what = f"container {row['container'][:12]}" if row["container"] else f"process {row['pid']}"
+        where = f" on {', '.join(row['nodes'])}" if len(row["nodes"]) > 1 else ""
+        if row["url"]:
+            self.outstream.write(f"    {row['model_id']} at {row['url']}, {what}{where}, up {age}\n")
+        else:  # not of rank 0, which alone serves
+            launch = f"rank {row['rank']} of a launch{where}"
+            self.outstream.write(f"    {row['model_id']}, {launch}: {what} on {row['node']}, up {age}\n")
+        self.outstream.write(f"    from lock {lock[0]} ({lock[-1][:12]}), key {row['key']}")
+        if row["current"] is None:
+            self.outstream.write(
+                "; the recipe cannot be read" if self._is_here(row["recipe"]) else "; no recipe any more"
+            )
+        elif not row["current"]:
+            self.outstream.write(spoken(f"; the recipe has changed: doit why serve:{row['recipe']}"))
+        self.outstream.write("; protected\n" if row["protected"] else "\n")
+
+    def _is_here(self, recipe: str) -> bool:
+        return f"recipes/{recipe}" in self.session.goals.problems
 
 
 def _differs(reason: Reason, goal: Goal) -> bool:
@@ -104,22 +131,11 @@ def _differs(reason: Reason, goal: Goal) -> bool:
     return reason.part in goal.key.parts and (reason.old, reason.new) != (None, None)
 
 
-def _state(node: str, fact: dict[str, Any]) -> str:
-    record = fact.get("record")
-    if "unreachable" in fact:
-        return f"unknown ({node} does not answer)"
-    if record is None:
-        return "not running"
-    if fact["alive"]:
-        return _living(record, fact)
-    if not record.get("ready"):
-        return "did not start"
-    return "stopped" if record.get("stopped_at") else "dead (was not stopped)"
-
-
-def _living(record: dict[str, Any], fact: dict[str, Any]) -> str:
-    if not record.get("ready"):
-        return "starting"
-    if not fact["answers"]:
-        return f"not answering ({fact.get('problem') or 'does not listen'})"
-    return "serving" if record.get("served_at") else "serving, gates not passed"
+def _since(row: dict[str, Any]) -> str:
+    """Its time, said of what it is the time of."""
+    if not row["since"]:
+        return ""
+    when, main = units.when(row["since"]), row["main"]
+    if row["rank"] is None:
+        return f", ended {when}" if main == "did not start" else f" since {when}"
+    return f" since {when}" if main.startswith(("serving", "starting")) else f", launched {units.when(row['launched'])}"

@@ -1,0 +1,173 @@
+"""The state of a lane in words, from what its ranks' facts say, and nothing more than they say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sparkbuild.serving.judge import Seen
+
+_HOLDS = frozenset({"running", "paused", "restarting"})  # states of a container that lives
+_AWAY = "does not answer"
+
+
+class LaneState(msgspec.Struct, frozen=True):
+    """`main` is one of the states of docs/commands.md, `remarks` what else is true. `record` is the one that it was
+    taken from, rank 0's where there is one; `alive`: that rank lives. `nodes`: where it was launched, in rank order.
+    """
+
+    main: str
+    remarks: tuple[str, ...] = ()
+    record: dict[str, Any] | None = None
+    node: str = ""
+    alive: bool = False
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "; ".join((self.main, *self.remarks))
+
+
+def state(recipe: str, seen: Sequence[Seen], runtime: str, *, expected: bool = True) -> LaneState:
+    """The state of the lane whose nodes were `seen`, in rank order. Not `expected`: the recipe cannot be read, so all
+    nodes there are were looked at, and none of them needs to run a rank.
+    """
+    silent = {one.node: text for one in seen if (text := unknown(one, runtime))}
+    living = [one for one in seen if one.alive and one.node not in silent]
+    recorded = [one for one in seen if one.record]
+    boxes = _unrecorded(seen)
+    others = tuple(f"another store's lane of this recipe runs on {one.node}" for one in seen if _has_other(one, recipe))
+    head = next((one for one in living if _rank(one) == 0), None)
+    if head is not None:
+        if not expected:
+            silent = {node: text for node, text in silent.items() if node in launched(head)}
+        return _headed(head, seen, silent, expected=expected, remarks=(*boxes, *_told(silent), *others))
+    remarks = (*_told(silent), *others)
+    if living:
+        return _headless(living, seen, silent, expected=expected, remarks=(*boxes, *remarks))
+    nodes = tuple(one.node for one in seen) if expected else ()
+    if boxes:
+        holder = next(one.node for one in seen if _unrecorded([one]))
+        return LaneState(f"unrecorded ({', '.join(boxes)})", remarks, node=holder, nodes=nodes)
+    # what rank 0's node says counts; as long as no node has a record, each must say that nothing runs
+    if silent and (not recorded or (expected and seen[0].node in silent)):
+        ended = [f"rank {_rank(one)} on {one.node} does not run" for one in recorded if one.node not in silent]
+        main = f"unknown ({'; '.join(_told(silent))})"
+        return LaneState(main, (*ended, *others), node=seen[0].node, nodes=nodes)
+    if not recorded:
+        return LaneState("not running", remarks, node=seen[0].node, nodes=nodes)
+    last = min(recorded, key=lambda one: (_rank(one), -float((one.record or {}).get("launched_at") or 0)))
+    return LaneState(_ended(last), remarks, last.record, last.node, nodes=launched(last))
+
+
+def unknown(one: Seen, runtime: str) -> str:
+    """Why nothing is known of a rank; "" when something is."""
+    if "unreachable" in one.fact:
+        return f"{one.node} {_AWAY}"
+    if "alive" not in one.fact:
+        return f"{one.node} cannot be looked at: {one.fact.get('problem') or 'it says nothing of the lane'}"
+    if one.fact.get("docker_problem") and (runtime == "docker" or (one.record or {}).get("container")):
+        return f"docker on {one.node} cannot be asked: {one.fact['docker_problem']}"
+    return ""
+
+
+def launched(one: Seen) -> tuple[str, ...]:
+    """The nodes of the launch that a rank's record is of, in rank order."""
+    parts = (one.record or {}).get("parts") or {}
+    return tuple(parts.get("nodes") or (one.node,))
+
+
+def _headed(
+    head: Seen, seen: Sequence[Seen], silent: dict[str, str], *, expected: bool, remarks: tuple[str, ...]
+) -> LaneState:
+    """Rank 0 lives: do all others of its launch?"""
+    nodes = launched(head)
+    looked_at = {one.node: one for one in seen}
+    wrong = [_wrong(node, rank, looked_at[node], head) for rank, node in enumerate(nodes) if node in looked_at]
+    dead = [text for (node, kind, text) in wrong if kind == "dead" and node not in silent]
+    other = [text for (node, kind, text) in wrong if kind == "other" and node not in silent]
+    told = [*([f"{', '.join(dead)} does not run"] if dead else []), *other]
+    main = f"broken ({', '.join(told)})" if told else _living(head)
+    unseen = [node for node in nodes if node not in looked_at]
+    if expected and nodes != tuple(one.node for one in seen):
+        but = f", and {', '.join(unseen)} was not looked at" if unseen else ""
+        remarks = (f"launched on {', '.join(nodes)}{but}", *remarks)
+    return LaneState(main, remarks, head.record, head.node, alive=True, nodes=nodes)
+
+
+def _wrong(node: str, rank: int, one: Seen, head: Seen) -> tuple[str, str, str]:
+    launch = (head.record or {}).get("launch")
+    if one.alive:
+        other = (one.record or {}).get("launch") != launch
+        return node, "other" if other else "", f"rank {_rank(one)} on {node} is of another launch"
+    if any(box.get("launch") == launch and box["state"] in _HOLDS for box in one.fact.get("left") or ()):
+        return node, "", ""  # it runs, though no record names it
+    return node, "dead", f"rank {rank} on {node}"
+
+
+def _headless(
+    living: list[Seen], seen: Sequence[Seen], silent: dict[str, str], *, expected: bool, remarks: tuple[str, ...]
+) -> LaneState:
+    """Ranks live that serve nobody: what of their rank 0?"""
+    first = living[0]
+    nodes = launched(first)
+    head = next((one for one in seen if one.node == nodes[0]), None)
+    of = f" of a launch on {', '.join(nodes)}" if expected and nodes != tuple(one.node for one in seen) else ""
+    run = tuple(f"rank {_rank(one)}{of} runs on {one.node}" for one in living)
+    if head is None:
+        main = f"unknown ({', '.join(run)}; {nodes[0]} was not looked at)"
+    elif head.node in silent:
+        main = f"unknown ({silent[head.node]})"
+        remarks = (*run, *(text for text in remarks if text != silent[head.node]))
+    elif _unrecorded([head]):
+        boxes = _unrecorded([head])
+        main = f"unrecorded ({', '.join(boxes)})"
+        remarks = (*run, *(text for text in remarks if text not in boxes))
+    else:
+        main = f"broken (rank 0 on {nodes[0]} does not run)"
+        remarks = (*run, *remarks)
+    return LaneState(main, remarks, first.record, first.node, alive=True, nodes=nodes)
+
+
+def _living(head: Seen) -> str:
+    record = head.record or {}
+    if not record.get("ready"):
+        return "starting"
+    if not head.fact.get("answers"):
+        return f"not answering ({head.fact.get('problem') or 'does not listen'})"
+    return "serving" if record.get("served_at") else "serving, gates not passed"
+
+
+def _ended(last: Seen) -> str:
+    record = last.record or {}
+    if _rank(last) == 0 and not record.get("ready"):
+        return "did not start"
+    return "stopped" if record.get("stopped_at") else "dead (was not stopped)"
+
+
+def _rank(one: Seen) -> int:
+    return int((one.record or {}).get("rank") or 0)
+
+
+def _told(silent: dict[str, str]) -> list[str]:
+    """One text for all nodes that do not answer, then what is wrong with the others."""
+    away = [node for node, text in silent.items() if text == f"{node} {_AWAY}"]
+    found = [f"{', '.join(away)} {_AWAY if len(away) == 1 else 'do not answer'}"] if away else []
+    return found + [text for node, text in silent.items() if node not in away]
+
+
+def _unrecorded(seen: Sequence[Seen]) -> list[str]:
+    """Containers of the recipe that live, and that no record names."""
+    return [
+        f"container {box['name']} runs on {one.node} without a record"
+        for one in seen
+        for box in one.fact.get("left") or ()
+        if box["state"] in _HOLDS
+    ]
+
+
+def _has_other(one: Seen, recipe: str) -> bool:
+    return recipe in (one.fact.get("others") or ())
