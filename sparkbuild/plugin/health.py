@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.nodes.machines import same_machine
 from sparkbuild.plugin import units
 
 SKEW = 2.0  # seconds a clock may be off; logs of several nodes are read together, and tokens have dates
@@ -34,6 +35,8 @@ class Look:
 def cluster(name: str, looks: Sequence[Look]) -> dict[str, Any]:
     """The health of one cluster, as `--json` prints it; nodes in rank order."""
     nodes = [row(look) for look in looks]
+    for node, first in same_machine({look.node: look.fact or {} for look in looks}).items():
+        next(one for one in nodes if one["node"] == node)["problems"].append(f"it is the same machine as {first}")
     differs = differences(looks)
     wrong = any(node["problems"] for node in nodes) or any(one["fatal"] for one in differs)
     return {
@@ -47,15 +50,16 @@ def cluster(name: str, looks: Sequence[Look]) -> dict[str, Any]:
 
 
 def row(look: Look) -> dict[str, Any]:
-    """One node. `problems` are sentences about what is wrong there; `next` the command that an error names."""
-    found: dict[str, Any] = {"node": look.node, "online": False, "states": [], "problems": [], "next": ""}
+    """One node. `problems` are sentences about what is wrong there; `where`, `found` and `next` those of an error."""
+    found: dict[str, Any] = {"node": look.node, "online": False, "states": [], "problems": []}
+    found |= {"where": "", "found": "", "next": ""}
     if look.error is not None or look.fact is None or "host" not in look.fact:
-        told = look.error.what if look.error is not None else str((look.fact or {}).get("problem") or "no answer")
-        lines = [*told.splitlines(), ""]
-        return {**found, "problems": [lines[0]], "next": look.error.next if look.error is not None else ""}
+        error = look.error or SparkbuildError(str((look.fact or {}).get("problem") or "no answer"))
+        what = error.what.partition("\n")[0]
+        return {**found, "problems": [what], **{name: getattr(error, name) for name in ("where", "found", "next")}}
     fact = look.fact
     docker, disk = fact["docker"], fact["disks"].get(look.store) or {}
-    states, problems = occupancy(fact)
+    states, problems = occupancy(fact, asked=look.docker)
     skew, unsure = clock(look)
     if abs(skew) - unsure > SKEW:
         problems.append(f"its clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's")
@@ -77,23 +81,31 @@ def row(look: Look) -> dict[str, Any]:
     }
 
 
-def occupancy(fact: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Who holds a node, and what of it should not be: lanes that run, leftovers of ours, strangers on the GPU."""
-    states, problems = [], []
+def occupancy(fact: Mapping[str, Any], *, asked: bool = False) -> tuple[list[str], list[str]]:
+    """Who holds a node, and what of it should not be: lanes that run, leftovers of ours, strangers on the GPU. `asked`:
+    a recipe needs docker there, so that a node is not free for want of an answer.
+    """
+    states, problems, unsure = [], [], False
+    docker = fact["docker"]
     for lane in fact["lanes"]:
         if lane["alive"]:
             states.append(_lane(lane))
         elif lane["alive"] is None and not lane["stopped_at"]:
+            unsure = True
             problems.append(f"whether {lane['recipe']} runs is not known: docker does not answer")
         elif lane["ready"] and not lane["stopped_at"]:
             problems.append(f"{lane['recipe']} is dead (was not stopped): doit logs {lane['recipe']}")
     known = {lane["container"] for lane in fact["lanes"]}
-    for box in fact["docker"]["containers"]:
+    for box in docker["containers"]:
         if box["ours"] and box["state"] in _HOLDING and box["id"] not in known:
             recipe = box["labels"].get("sparkbuild.recipe", "?")
+            if box["state"] in _LIVING:
+                states.append(f"held by container {box['name']}")
             problems.append(f"leftover of ours: container {box['name']} ({box['status']}): doit stop:{recipe}")
         elif box["gpu"] and not box["ours"] and box["state"] in _LIVING:
             problems.append(f"container {box['name']} ({box['image']}) uses the GPU and is not ours")
+    if docker["problem"] and (unsure or asked or docker["present"]):
+        states.append("unknown (docker cannot be asked)")
     return states or ["free"], problems
 
 
@@ -129,7 +141,8 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         else:
             told.append(f"{lead}{_state(node):<{states}}  {_figures(node)}".rstrip())
         told += [f"{'':<{len(lead)}}! {text}" for text in node["problems"]]
-        told += [f"{'':<{len(lead)}}  next: {text}" for text in node["next"].splitlines()]
+        for name in ("where", "found", "next"):
+            told += [f"{'':<{len(lead)}}  {name + ':':<7}{text}" for text in node[name].splitlines()]
     for one in found["differences"]:
         values = "; ".join(f"{value or 'none'} on {', '.join(nodes)}" for value, nodes in one["values"].items())
         told.append(f"  {'!' if one['fatal'] else '-'} {one['part']} differs: {values}")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkbuild.core.goal import Goal
-from sparkbuild.serving.judge import Seen, who
+from sparkbuild.nodes.machines import same_machine
+from sparkbuild.serving.judge import Seen, foreign, who
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.render import Launch, Rank
 
@@ -29,10 +30,21 @@ def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]
         )
     for one in seen:
         found += [f"{one.node} serves lane {other}: doit stop:{other}" for other in one.fact.get("others") or ()]
+        found += [foreign(box, one.node) for box in one.fact.get("foreign") or ()]
         if one.fact.get("stranger"):
-            name = f"sparkbuild-{spec.recipe}"
-            found.append(f"a container on {one.node} that is not ours has the name {name}: {one.fact['stranger']}")
+            found.append(f"{stranger(one, spec.recipe)}: {one.fact['stranger']}\n{way_out(one, spec.recipe)}")
     return found
+
+
+def stranger(one: Seen, recipe: str) -> str:
+    """A container that is not ours has the name that ours would get."""
+    return f"a container on {one.node} that is not ours has the name sparkbuild-{recipe}"
+
+
+def way_out(one: Seen, recipe: str) -> str:
+    """What frees the name."""
+    name = f"sparkbuild-{recipe}"
+    return f"  on {one.node}: docker rename {name} {name}-old, or docker rm -f {name} when it is yours to end"
 
 
 def problems(
@@ -44,7 +56,8 @@ def problems(
     replaces: bool,
 ) -> list[str]:
     """What is missing on the nodes. `nodes` are their own facts, `checks` the answers about what this launch needs."""
-    found = []
+    same = same_machine({rank.node: nodes[rank.node] for rank, _ in launches})
+    found = [f"{node} is the same machine as {first}: one rank each is wanted" for node, first in same.items()]
     for rank, _ in launches:
         node, check = nodes[rank.node], checks[rank.node]
         silent = node.get("unreachable") or check.get("unreachable")

@@ -170,4 +170,4 @@ def _unrecorded(seen: Sequence[Seen]) -> list[str]:
 
 
 def _has_other(one: Seen, recipe: str) -> bool:
-    return recipe in (one.fact.get("others") or ())
+    return any(box["recipe"] == recipe for box in one.fact.get("foreign") or ())

@@ -58,6 +58,7 @@ def look(node: str = "dgx1", **more: Any) -> Look:
     return Look(node, fact(**more), None, 999.9, 1000.1, "/srv/models", docker=True)
 
 
+UNKNOWN = "unknown (docker cannot be asked)"
 OURS = {"ours": True, "labels": {"sparkbuild.recipe": "demo"}}
 
 
@@ -74,7 +75,7 @@ OURS = {"ours": True, "labels": {"sparkbuild.recipe": "demo"}}
         ({"lanes": [lane(alive=False)]}, ["free"], ["demo is dead (was not stopped): doit logs demo"]),
         (
             {"docker": docker(containers=[box(**OURS)])},
-            ["free"],
+            ["held by container x"],
             ["leftover of ours: container x (Up 2 hours): doit stop:demo"],
         ),
         (
@@ -98,15 +99,20 @@ OURS = {"ours": True, "labels": {"sparkbuild.recipe": "demo"}}
         ({"time": 1002.05}, ["free"], []),
         ({"time": 1003.0}, ["free"], ["its clock is 3.0 s ahead of this machine's"]),
         ({"time": 990.0}, ["free"], ["its clock is 10.0 s behind this machine's"]),
-        ({"docker": docker(present=False, problem="no docker here")}, ["free"], ["no docker here"]),
+        ({"docker": docker(present=False, problem="no docker here")}, [UNKNOWN], ["no docker here"]),
         (
             {"docker": docker(present=False, problem="gone"), "lanes": [lane(alive=None)]},
-            ["free"],
+            [UNKNOWN],
             ["whether demo runs is not known: docker does not answer", "gone"],
         ),
         (
             {"docker": docker(present=False, problem="gone"), "lanes": [lane(alive=None, stopped_at=1)]},
-            ["free"],
+            [UNKNOWN],
+            ["gone"],
+        ),
+        (
+            {"docker": docker(problem="gone"), "lanes": [lane()]},
+            ["serving demo since 1970-01-01 00:01:00 UTC", UNKNOWN],
             ["gone"],
         ),
         ({"disks": {"/srv/models": disk(problem="hangs")}}, ["free"], ["/srv/models: hangs"]),
@@ -132,7 +138,8 @@ def test_a_node(more: dict[str, Any], states: list[str], problems: list[str]) ->
 
 def test_docker_is_missed_only_where_it_is_needed() -> None:
     gone = docker(present=False, problem="docker is not installed or not running")
-    assert health.row(Look("local", fact(docker=gone), None, 1000, 1000, "", docker=False))["problems"] == []
+    row = health.row(Look("local", fact(docker=gone), None, 1000, 1000, "", docker=False))
+    assert (row["problems"], row["states"]) == ([], ["free"])
     half = docker(problem="dockerd answers 500: x")
     assert health.row(Look("local", fact(docker=half), None, 1000, 1000, "", docker=False))["problems"] != []
 
@@ -175,7 +182,8 @@ def test_what_differs() -> None:
 
 
 def test_a_cluster_as_it_is_read() -> None:
-    silent = Look("dgx4", None, NodeError("dgx4 does not answer", next="ping 10.0.0.4"))
+    error = NodeError("dgx4 does not answer", where="root@10.0.0.4:22", found="no route", next="ping 10.0.0.4")
+    silent = Look("dgx4", None, error)
     nodes = [
         look(lanes=[lane()]),
         look("dgx2", driver="575.3", time=1000.0),
@@ -192,7 +200,9 @@ def test_a_cluster_as_it_is_read() -> None:
         f"  dgx3  free                                        {tail}",
         "  dgx4  offline",
         "        ! dgx4 does not answer",
-        "          next: ping 10.0.0.4",
+        "          where: root@10.0.0.4:22",
+        "          found: no route",
+        "          next:  ping 10.0.0.4",
         "  ! driver differs: 580.1 on dgx1; 575.3 on dgx2; none on dgx3",
         "  - python differs: 3.12.3 on dgx1, dgx2; 3.10.1 on dgx3",
     ]
@@ -201,6 +211,21 @@ def test_a_cluster_as_it_is_read() -> None:
 def test_what_only_differs_a_little_is_no_fault() -> None:
     assert health.cluster("pair", [look(), look("dgx2", python="3.10.1", kernel="6.8")])["ok"]
     assert not health.cluster("pair", [look(), look("dgx2", arch="x86_64")])["ok"]
+
+
+@pytest.mark.parametrize(
+    ("second", "same"),
+    [
+        ({"host": "dgx1", "boot_id": "b1"}, True),
+        ({"host": "dgx2", "boot_id": "b1"}, False),  # containers of one machine
+        ({"host": "dgx1", "boot_id": "b2"}, False),  # machines that nobody gave a name
+        ({"host": "dgx1", "boot_id": ""}, False),
+    ],
+)
+def test_two_nodes_that_are_one_machine(second: dict[str, str], same: bool) -> None:
+    found = health.cluster("pair", [look(boot_id="b1"), look("dgx2", **second)])
+    assert [node["problems"] for node in found["nodes"]] == [[], ["it is the same machine as dgx1"] if same else []]
+    assert found["ok"] is not same
 
 
 # -- the command ---------------------------------------------------------------------------------------------------

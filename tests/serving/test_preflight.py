@@ -62,7 +62,11 @@ REFUSALS: dict[str, tuple[Fact, Fact, bool, list[str]]] = {
         idle(),
         idle(stranger="0123456789ab of image x, exited"),
         False,
-        ["a container on dgx2 that is not ours has the name sparkbuild-demo: 0123456789ab of image x, exited"],
+        [
+            "a container on dgx2 that is not ours has the name sparkbuild-demo: 0123456789ab of image x, exited\n"
+            "  on dgx2: docker rename sparkbuild-demo sparkbuild-demo-old,"
+            " or docker rm -f sparkbuild-demo when it is yours to end"
+        ],
     ),
 }
 
@@ -199,6 +203,13 @@ def test_problems(name: str) -> None:
     launches = tuple((rank(number), launched(number, **changes)) for number in (0, 1))
     nodes, checks = {"dgx1": machine(), "dgx2": node}, {"dgx1": FINE, "dgx2": check}
     assert problems(wanted, launches, nodes, checks, replaces=False) == expected
+
+
+def test_two_nodes_that_are_one_machine() -> None:
+    nodes = {name: {**machine(), "host": "dgx1", "boot_id": "b1"} for name in ("dgx1", "dgx2")}
+    launches = tuple((rank(number), launched(number)) for number in (0, 1))
+    found = problems(goal(), launches, nodes, {"dgx1": FINE, "dgx2": FINE}, replaces=False)
+    assert found == ["dgx2 is the same machine as dgx1: one rank each is wanted"]
 
 
 def test_what_a_lane_holds_is_free_once_it_is_replaced() -> None:

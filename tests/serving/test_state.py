@@ -95,9 +95,9 @@ TABLE: dict[str, tuple[Fact, Fact, str, bool]] = {
     "no record, worker away": (never(left=[box()]), AWAY,
                                f"unrecorded ({LOST.format('dgx1')}); dgx2 does not answer", False),
     "one that was only created": (never(left=[box(where="created")]), never(), "not running", False),
-    "another user's": (never(others=["demo"]), never(),
+    "another user's": (never(foreign=[{"recipe": "demo"}]), never(),
                        "not running; another store's lane of this recipe runs on dgx1", False),
-    "another recipe": (never(others=["else"]), never(), "not running", False),
+    "another recipe": (never(foreign=[{"recipe": "else"}]), never(), "not running", False),
     # nodes and clusters that were changed under it
     "swapped": (lives(1), lives(0, record(parts={"nodes": ["dgx2", "dgx1"]})),
                 "serving; launched on dgx2, dgx1", True),
