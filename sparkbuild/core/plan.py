@@ -27,7 +27,8 @@ class Verdict(msgspec.Struct, frozen=True):
     told: str = ""
 
 
-_NOT_NEEDED = Verdict(OK, (Reason("needed", "not needed: what is made from it is complete"),))
+_NEEDED = "needed"  # the part of a reason: whether anybody needs what is only made on demand
+_NOT_NEEDED = Verdict(OK, (Reason(_NEEDED, "not needed: what is made from it is complete"),))
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -42,7 +43,12 @@ class Step(msgspec.Struct, frozen=True):
     @property
     def unneeded(self) -> bool:
         """True for what is made on demand only, and nobody demands."""
-        return self.verdict is _NOT_NEEDED
+        return self.verdict is _NOT_NEEDED or self.waits
+
+    @property
+    def waits(self) -> bool:
+        """True for what is made on demand only, while nobody can say whether there is one."""
+        return self.verdict.state == UNKNOWN and any(reason.part == _NEEDED for reason in self.verdict.reasons)
 
     def as_dict(self, command: str) -> dict[str, Any]:
         """The step as `doit plan --json` prints it."""
@@ -93,7 +99,8 @@ def closure(goals: Iterable[Goal]) -> tuple[Goal, ...]:
 def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
     """Decide the state of every goal that the selected ones stand on, and of these themselves.
 
-    A transient goal is left alone while all that consumes it is ok, unless it was selected itself.
+    A transient goal is left alone while all that consumes it is ok, unless it was selected itself. It is unknown while
+    something that consumes it is, and nothing else needs it.
     """
     wanted = tuple(selected)
     selected_targets = {goal.target for goal in wanted}
@@ -101,11 +108,20 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
     # A transient goal is not even looked at while nobody needs it. What consumes a goal stands behind it.
     verdicts: dict[str, Verdict] = {}
     called_for: set[str] = set()
+    unseen: dict[str, dict[str, None]] = {}  # by goal: nodes that do not say whether it is needed
     for goal in reversed(ordered):
         if not goal.transient or goal.target in selected_targets or goal.target in called_for:
             verdicts[goal.target] = judge(goal)
             if verdicts[goal.target].state == RUN:  # for a node that does not answer, nothing is to be prepared
                 called_for.update(need.target for need in goal.needs)
+            waits = dict.fromkeys(goal.nodes) if verdicts[goal.target].state == UNKNOWN else {}
+        else:
+            waits = unseen.get(goal.target, {})
+            if waits:
+                verdicts[goal.target] = Verdict(UNKNOWN, (Reason(_NEEDED, f"waits to see {', '.join(waits)}"),), None)
+        if waits:
+            for need in goal.needs:
+                unseen[need.target] = {**waits, **unseen.get(need.target, {})}
     states: dict[str, str] = {}
     steps = []
     for goal in ordered:

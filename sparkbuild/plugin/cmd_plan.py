@@ -36,8 +36,8 @@ class PlanCommand(FactCommand):
     doc_usage = "[TASK ...]"
     doc_description = (
         "States: run = stale; ok = up to date; maybe = right by itself, but waits for something stale;"
-        " unknown = its node does not answer. Exit code 0 whatever the states are, 2 when a part of the workspace"
-        " cannot be read."
+        " unknown = its node does not answer, or one that decides whether it is needed. Exit code 0 whatever the states"
+        " are, 2 when a part of the workspace cannot be read."
     )
     cmd_options = (_JSON, _VERBOSE)
 
@@ -58,7 +58,7 @@ class PlanCommand(FactCommand):
 
     def _print(self, made: Plan, *, verbose: bool, named: list[str]) -> None:
         downloads = [step for step in made if step.unneeded and step.goal.uri.scheme == "artifact"]
-        shown = [step for step in made if step.state != "ok" or (verbose and step not in downloads)]
+        shown = [step for step in made if step not in downloads and (step.state != "ok" or verbose)]
         width = max((len(step.goal.task) for step in shown), default=4)
         place = max((len(step.goal.node) for step in shown), default=4)
         silent: dict[str, None] = {}

@@ -43,7 +43,7 @@ class Dependencies(Dependency):  # type: ignore[misc]
             state, reasons = self._settle(goal, session)
         if state == RUN:
             result.add_reason("facts", "; ".join(reason.text for reason in reasons))
-        elif state == UNKNOWN:
+        elif state == UNKNOWN and not step.waits:  # that is told of the goal it waits for
             result.error_reason = "; ".join(reason.text for reason in reasons)
             result.add_reason("facts", result.error_reason, "error")
         return result

@@ -8,6 +8,7 @@ from typing import Any
 
 from doit.exceptions import UnmetDependency
 
+from sparkbuild.core.plan import UNKNOWN
 from sparkbuild.plugin import units
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.hints import spoken
@@ -27,6 +28,7 @@ class Reporter:
         self._started: dict[str, float] = {}
         self._counts = {"made": 0, "up to date": 0, "failed": 0}
         self._errors: list[str] = []
+        self._told: set[str] = set()
         self._begin = time.monotonic()
 
     def initialize(self, tasks: Any, selected_tasks: Any) -> None:
@@ -61,6 +63,13 @@ class Reporter:
         message = getattr(fail, "message", None) or fail.get_msg()
         if isinstance(fail, UnmetDependency):  # its message is nothing but their names
             message = f"not tried, since this was not made: {message}"
+        message = str(message).removeprefix(f"ERROR: Task '{task.name}' checking dependencies: ")  # doit's words
+        goal, session = goal_of(task), current()
+        if goal is not None and session is not None and session.step(goal).state == UNKNOWN:
+            texts = dict.fromkeys(reason.text for reason in session.step(goal).reasons)
+            fresh = [text if text not in self._told else text.partition("\n")[0] for text in texts]
+            self._told.update(texts)  # what is wrong with a node is told once, and not with each goal on it
+            message = "\n".join(fresh)
         text = "\n      ".join(str(message).rstrip().splitlines())
         self.display.line(spoken(f"FAIL  {task.name}\n      {text}{self._log(task)}"))
 
@@ -68,9 +77,11 @@ class Reporter:
         """A task is up to date."""
         if not task.actions or task.name.startswith("_"):
             return
-        self._counts["up to date"] += 1
         goal = goal_of(task)
         session = current()
+        if goal and session and session.step(goal).waits:
+            return  # whether it is needed is not known: the goals that would say so fail
+        self._counts["up to date"] += 1
         if goal and session and goal.uri.scheme == "artifact" and session.step(goal).unneeded:
             return  # a download of something that is complete: an image may stand on twenty
         self.display.line(f"ok    {task.name}{self._why(task, ok=True)}")

@@ -51,7 +51,10 @@ def states(selected: list[str], facts: dict[str, str]) -> dict[str, str]:
         (["lane"], {"artifact": "run", "staged": "run"}, "artifact=run staged=run image=ok lane=maybe"),
         (["artifact"], {"artifact": "run"}, "artifact=run"),
         (["lane", "artifact"], {"artifact": "run"}, "artifact=run staged=maybe image=ok lane=maybe"),
-        (["lane"], {"staged": "unknown"}, "artifact=ok staged=unknown image=ok lane=maybe"),
+        # what consumes it is on a node that does not answer: nobody knows whether it is needed
+        (["lane"], {"staged": "unknown"}, "artifact=unknown staged=unknown image=ok lane=maybe"),
+        (["lane", "artifact"], {"staged": "unknown"}, "artifact=ok staged=unknown image=ok lane=maybe"),
+        (["lane"], {"lane": "unknown"}, "artifact=ok staged=ok image=ok lane=unknown"),
         (["image"], {"lane": "run"}, "image=ok"),
     ],
 )
@@ -80,9 +83,29 @@ def test_maybe_names_what_it_waits_for() -> None:
         ({"archive": "run", "deb": "run"}, "deb=ok archive=ok sync=ok"),
         ({"sync": "run", "deb": "run"}, "deb=ok archive=ok sync=run"),
         ({"sync": "run", "archive": "run", "deb": "run"}, "deb=run archive=run sync=run"),
+        ({"sync": "unknown", "archive": "run", "deb": "run"}, "deb=unknown archive=unknown sync=unknown"),
     ],
 )
 def test_what_a_transient_goal_needs_is_needed_when_it_is_itself(facts: dict[str, str], wanted: str) -> None:
     archive = goal("archive", goal("deb", transient=True), transient=True)
     made = plan([goal("sync", archive)], lambda one: Verdict(facts.get(one.uri.path, "ok")))
     assert {step.goal.uri.path: step.state for step in made} == dict(pair.split("=") for pair in wanted.split())
+
+
+def test_one_node_needs_it_and_another_does_not_say() -> None:
+    archive = goal("archive", goal("deb", transient=True), transient=True)
+    goals = [Goal(f"sync:{node}", Uri("image", node, "x"), Key({}), "", needs=(archive,)) for node in ("dgx1", "dgx2")]
+
+    def states_by(facts: dict[str, str]) -> dict[str, str]:
+        made = plan(goals, lambda one: Verdict(facts.get(one.node if one in goals else one.uri.path, "ok")))
+        return {step.goal.task: step.state for step in made}
+
+    assert states_by({"dgx2": "unknown"})["t:archive"] == "unknown"
+    known = states_by({"dgx1": "run", "dgx2": "unknown"})
+    assert (known["t:archive"], known["t:deb"]) == ("ok", "ok"), "it is there: nothing is made from the packages"
+    missing = states_by({"dgx1": "run", "dgx2": "unknown", "archive": "run", "deb": "run"})
+    assert (missing["t:archive"], missing["t:deb"]) == ("run", "run")
+    made = plan(goals, lambda _one: Verdict("unknown"))
+    step = made.of(archive)
+    assert step is not None
+    assert ([reason.text for reason in step.reasons], step.waits) == (["waits to see dgx1, dgx2"], True)

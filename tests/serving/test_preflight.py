@@ -12,6 +12,7 @@ from sparkbuild.workspace.schema import Docker
 from tests.serving.lanes import IMAGE, goal, launched, rank, spec
 
 Fact = dict[str, Any]
+NAME = "sparkbuild-demo"
 
 
 def box(launch: str = "l1", **changes: Any) -> Fact:
@@ -63,9 +64,10 @@ REFUSALS: dict[str, tuple[Fact, Fact, bool, list[str]]] = {
         idle(stranger="0123456789ab of image x, exited"),
         False,
         [
-            "a container on dgx2 that is not ours has the name sparkbuild-demo: 0123456789ab of image x, exited\n"
-            "  on dgx2: docker rename sparkbuild-demo sparkbuild-demo-old,"
-            " or docker rm -f sparkbuild-demo when it is yours to end"
+            (
+                f"a container on dgx2 that is not ours has the name {NAME}: 0123456789ab of image x, exited\n"
+                f"  on dgx2: docker rename {NAME} {NAME}-old, or docker rm -f {NAME} when it is yours to end"
+            )
         ],
     ),
 }
