@@ -114,14 +114,14 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
             verdicts[goal.target] = judge(goal)
             if verdicts[goal.target].state == RUN:  # for a node that does not answer, nothing is to be prepared
                 called_for.update(need.target for need in goal.needs)
-            waits = dict.fromkeys(goal.nodes) if verdicts[goal.target].state == UNKNOWN else {}
+            silent = dict.fromkeys(goal.nodes) if verdicts[goal.target].state == UNKNOWN else {}
         else:
-            waits = unseen.get(goal.target, {})
-            if waits:
-                verdicts[goal.target] = Verdict(UNKNOWN, (Reason(_NEEDED, f"waits to see {', '.join(waits)}"),), None)
-        if waits:
+            silent = unseen.get(goal.target, {})
+            if silent:
+                verdicts[goal.target] = Verdict(UNKNOWN, (Reason(_NEEDED, f"waits to see {', '.join(silent)}"),), None)
+        if silent:
             for need in goal.needs:
-                unseen[need.target] = {**waits, **unseen.get(need.target, {})}
+                unseen[need.target] = {**silent, **unseen.get(need.target, {})}
     states: dict[str, str] = {}
     steps = []
     for goal in ordered:

@@ -39,7 +39,7 @@ def transfer(client: docker.DockerClient, node: str, archive: str, reference: st
         container = api.create_container(reference, command=["/"], labels={"sparkbuild.trial": reference})
         api.remove_container(container["Id"], force=True)
     except (DockerException, RequestException, OSError) as error:
-        raise _failed(node, str(getattr(error, "explanation", None) or error)) from error
+        raise api.lost() or _failed(node, str(getattr(error, "explanation", None) or error)) from error
     finally:
         api.timeout = before
     return size

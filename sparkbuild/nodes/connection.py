@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from sparkbuild.core.errors import NodeError
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -33,6 +36,9 @@ class Connection(Protocol):
 
     def dial(self) -> socket.socket:
         """A new connection to the node's docker engine, as a connected stream socket of this machine."""
+
+    def lost(self) -> NodeError | None:
+        """Why a connection that `dial` made broke, when that is because the way to the node did; told once."""
 
     def put(self, path: str, source: str, sha256: str, on_event: OnEvent | None = None) -> int:
         """Send the file `source` of this machine to `path` in the node's store; returns the bytes that were sent. It

@@ -65,30 +65,44 @@ class _Api(docker.APIClient):
         self._proxy_configs = ProxyConfig()
         self._auth_configs = AuthConfig({}, credstore_env=None)
         self._custom_adapter = None
+        self._way = way
         self._node = way.name
         self._socket = socket
         self.mount(f"{_BASE}/", _Adapter(way))
         self._version = MINIMUM_DOCKER_API_VERSION  # until the engine has said its own
         self._version = str(self.version(api_version=False)["ApiVersion"])
 
+    def lost(self) -> NodeError | None:
+        """Why a call broke, when that is because the way to the node did."""
+        return self._way.lost()
+
     def send(self, request: requests.PreparedRequest, **how: Any) -> requests.Response:
         """As requests' own; what breaks on the way is a NodeError."""
         try:
             return super().send(request, **how)
         except requests.exceptions.ReadTimeout as error:
-            raise NodeError(
+            raise self.lost() or NodeError(
                 f"docker on {self._node} does not answer",
                 where=f"node {self._node}, {self._socket}",
                 found=f"nothing for {self.timeout} s after {request.method} {request.path_url}",
                 next=f"journalctl -u docker, on {self._node}",
             ) from error
         except (requests.exceptions.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
-            raise NodeError(
+            raise self.lost() or NodeError(
                 f"docker on {self._node} hung up",
                 where=f"node {self._node}, {self._socket}",
-                found=str(error.args[0] if error.args else error),
+                found=_plain(error),
                 next=f"look whether dockerd runs on {self._node}, then run again",
             ) from error
+
+
+def _plain(error: BaseException) -> str:
+    """What happened, without the exceptions that it came wrapped in."""
+    while True:
+        inner = next((one for one in reversed(error.args) if isinstance(one, BaseException)), None)
+        if inner is None:
+            return str(getattr(error, "strerror", None) or error)
+        error = inner
 
 
 def client(way: Connection, socket: str) -> docker.DockerClient:

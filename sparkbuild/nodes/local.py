@@ -99,6 +99,9 @@ class LocalAgent:
             raise unusable(self.name, self._docker, error.errno or 0, error.strerror or str(error)) from error
         return engine
 
+    def lost(self) -> None:
+        """There is no way to this machine that could break."""
+
     def put(self, path: str, source: str, sha256: str, on_event: Callable[[dict[str, Any]], None] | None = None) -> int:
         """Copy a file into the store; see Connection.put."""
         from sparkbuild.nodes.sending import pieces  # noqa: PLC0415 - rarely needed

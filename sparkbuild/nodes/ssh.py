@@ -6,9 +6,10 @@ import hashlib
 import os
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,8 +23,12 @@ from sparkbuild.nodes.sending import pieces
 from sparkbuild.nodes.sshexec import Exec
 from sparkbuild.nodes.stream import hang_up, joined
 
+if TYPE_CHECKING:
+    import paramiko
+
 _encoder = msgspec.json.Encoder(order="sorted")
 _NOISE = 5  # lines
+_NOTICED = 0.5  # seconds
 _MISSING = (127, 126)  # a shell's exit codes for a program that is not there, or is none
 
 
@@ -38,6 +43,7 @@ class SshAgent:
         self._docker = docker
         self._pushing = threading.Lock()
         self._pushed = False
+        self._carriers: set[paramiko.Transport] = set()  # of connections to the docker engine
 
     def call(
         self, verb: str, request: Mapping[str, Any], on_event: OnEvent | None = None, *, final: bool = False
@@ -67,6 +73,7 @@ class SshAgent:
             try:
                 event = self._first_event(running, "dial")
                 if event["event"] == "ready":
+                    self._carriers.add(running.channel.get_transport())
                     return joined(running.channel)
             except BaseException:
                 hang_up(running.channel)
@@ -78,6 +85,18 @@ class SshAgent:
             number = _errno(event.get("found", ""))
             user = self._link.target.user
             raise unusable(self.name, self._docker, number, str(event.get("what", "")), user)
+
+    def lost(self) -> NodeError | None:
+        """See Connection."""
+        end = time.monotonic() + _NOTICED  # the channels of a connection end before it says so itself
+        while True:
+            for transport in tuple(self._carriers):
+                if not transport.is_active():
+                    self._carriers.discard(transport)
+                    return self._link.lost(transport.get_exception())
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.05)
 
     def put(self, path: str, source: str, sha256: str, on_event: OnEvent | None = None) -> int:
         """Send a file into the store; see Connection.put."""

@@ -210,7 +210,7 @@ def test_a_link_that_is_cut_in_the_middle(space: Space) -> None:
 
     space.node.rate(400)
     try:
-        with pytest.raises(NodeError):
+        with pytest.raises(NodeError, match="lost the connection to dgx1"):
             space.apply(report=cut)
     finally:
         space.node.heal()
