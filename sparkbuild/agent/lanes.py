@@ -121,12 +121,12 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         if fact["listening"]:
             fact.update(_answers(found))
         if port != found["port"]:
-            fact["port_holder"] = _foreign(store, port, glance, pids)
+            fact["port_holder"] = _foreign(query, port, glance, pids)
     else:
         if found is not None:
             fact["last_lines"] = log_end(store, found, query, 15)
         ours = members(found) if found is not None and glance.inodes(port) else set()
-        fact["port_holder"] = _foreign(store, port, glance, ours)
+        fact["port_holder"] = _foreign(query, port, glance, ours)
     fact["others"] = _others(query, shelf)
     return dict(fact)
 
@@ -168,11 +168,19 @@ def _others(query: dict[str, Any], shelf: Shelf | None) -> list[str]:
     return sorted(found)
 
 
-def _foreign(store: str, port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
+def _foreign(query: dict[str, Any], port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
     holder = procs.holder(port, glance) if port else None
     if holder is None or holder["pid"] in ours:
         return None
-    return {**holder, "lane": lane_of(store, holder["pid"])}
+    return named(query["store"], holder, port, str(query.get("docker") or ""))
+
+
+def named(store: str, holder: dict[str, Any], port: int, socket: str) -> dict[str, Any]:
+    """Who holds a port, with its `lane`, and its `container` when it is in one: "" where there is none of ours."""
+    from sparkbuild.agent.ports import container_of  # noqa: PLC0415 - a port is free, most often
+
+    found = {**holder, "lane": lane_of(store, holder["pid"]), "container": ""}
+    return found if found["lane"] else found | container_of(store, holder, port, socket)
 
 
 def _answers(found: LaneRecord) -> LaneFact:

@@ -59,8 +59,9 @@ class Box(TypedDict):
 
 class LaneFact(TypedDict, total=False):
     """What is seen of one rank of a lane: its record, whether that very process or container lives, listens and
-    answers, and who else holds the port ({"pid", "command", "user", "lane"}; pid 0: hidden from us; lane "": none of
-    this node's store). `state` is the container's, in docker's words. `left` are living containers of the recipe that
+    answers, and who else holds the port ({"pid", "command", "user", "lane", "container"}; pid 0: hidden from us; lane
+    "": none of this node's store; container "": it is in none of ours). `state` is the container's, in docker's words.
+    `left` are living containers of the recipe that
     the record does not name, `stranger` what has the container's name and is not ours, `others` the names of other
     lanes that run on this node. `docker_problem`: why docker did not answer.
     """

@@ -174,6 +174,8 @@ def _in_the_way(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
         holder = one.fact.get("port_holder") if one.rank == 0 else None
         if holder:
             by = f"process {holder['pid']} of {holder['user']}" if holder["pid"] else "a process of another user"
+            if holder.get("container"):
+                by = f"container {holder['container']}"
             if holder.get("lane"):
                 by = f"lane {holder['lane']} ({by}): doit stop:{holder['lane']}"
             found.append(Reason("port", f"port {goal.spec.port}{place} is held by {by}"))

@@ -172,6 +172,21 @@ TABLE: dict[str, tuple[Fact, Fact, list[tuple[str, str]], tuple[str, ...]]] = {
         ],
         ALL,
     ),
+    "a container of another store on the head's port": (
+        never(port_holder={"pid": 0, "command": "x", "user": "", "lane": "", "container": "sparkbuild-glm"}),
+        never(),
+        [("lane", "not served yet"), ("port", "port 8000 on dgx1 is held by container sparkbuild-glm")],
+        ALL,
+    ),
+    "a container of a lane of ours on the head's port": (
+        never(port_holder={"pid": 0, "command": "x", "user": "", "lane": "glm", "container": "sparkbuild-glm"}),
+        never(),
+        [
+            ("lane", "not served yet"),
+            ("port", "port 8000 on dgx1 is held by lane glm (container sparkbuild-glm): doit stop:glm"),
+        ],
+        ALL,
+    ),
     "a worker's port is nobody's business": (
         never(),
         never(port_holder={"pid": 5, "command": "x", "user": "ann", "lane": ""}),
