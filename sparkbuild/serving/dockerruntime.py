@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ALIVE = frozenset({"running", "paused", "restarting"})
 _RECIPE = f"{container.LABEL}recipe"
+_STORE = f"{container.LABEL}store"
 
 
 class DockerRuntime:
@@ -32,7 +33,7 @@ class DockerRuntime:
         node = order.rank.node
         api: Any = self._engine(node).api
         with told(node, f"lane {spec.recipe}"):
-            make_room(api, spec.recipe, spec.docker.keep, run)
+            make_room(api, spec.recipe, spec.docker.keep, run, store=order.rank.store)
             image = api.inspect_image(spec.image)
             entry = container.entrypoint(spec, {"entrypoint": image["Config"].get("Entrypoint")}, order.launch.argv)
             made = _create(api, order, entry)
@@ -68,9 +69,9 @@ def _create(api: Any, order: Order, entry: list[str] | None) -> str:
     return str(made["Id"])
 
 
-def make_room(api: Any, recipe: str, keep: int, run: Run) -> None:
+def make_room(api: Any, recipe: str, keep: int, run: Run, *, store: str) -> None:
     """Free the name for a new container: one of ours that is dead is renamed and kept for its logs, one that was never
-    started is removed, and of the dead ones only the `keep` youngest stay.
+    started is removed, and of the dead ones only the `keep` youngest stay. None of another store is removed.
     """
     ours = api.containers(all=True, filters={"label": [f"{_RECIPE}={recipe}"]})
     dead = []
@@ -78,11 +79,12 @@ def make_room(api: Any, recipe: str, keep: int, run: Run) -> None:
         name = str((entry.get("Names") or ["/"])[0]).lstrip("/")  # one that docker is removing may have none
         if entry["State"] in ALIVE:
             raise EngineDiedError(f"container {name} of lane {recipe} runs", found=entry["Id"][:12], next="doit status")
-        if entry["State"] == "created":
+        foreign = entry["Labels"].get(_STORE, "") not in {"", container.store_id(store)}
+        if entry["State"] == "created" and not foreign:
             api.remove_container(entry["Id"], force=True)
             run.note(f"removed {name} ({entry['Id'][:12]}), which was never started")
             continue
-        dead.append(entry)
+        dead += [] if foreign else [entry]
         if name == container.name_of(recipe):
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(int(entry["Created"])))
             api.rename(entry["Id"], f"{name}-{stamp}-{entry['Id'][:6]}")
