@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.core.errors import EngineDiedError, NodeError, SparkbuildError
+from sparkbuild.core.errors import EngineDiedError, NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.run import Run
 from sparkbuild.serving import container
 from sparkbuild.serving.lane import LaneSpec
@@ -130,12 +131,32 @@ def told(node: str, what: str) -> Iterator[None]:
 
 def _refused(node: str, what: str, words: str) -> SparkbuildError:
     where = f"node {node}"
+    if "no space left" in words.lower() or "disk quota" in words.lower():
+        return SpaceError(
+            f"{what}: docker's disk is full",
+            where=where,
+            found=words,
+            wanted="room where docker keeps its containers (Docker Root Dir of docker info)",
+            next=f"on {node}: docker system df, then make room and run again; nothing of the launch was kept",
+        )
     if "is already in use by container" in words:
         return SparkbuildError(
             f"{what}: its container's name is taken by one that is not ours",
             where=where,
             found=words,
             wanted="that name free: a container that is not ours is never touched",
-            next="docker rename or docker rm it on that node, when it is yours",
+            next=_freed(node, words),
         )
-    return SparkbuildError(f"{what}: docker refuses", where=where, found=words)
+    return SparkbuildError(
+        f"{what}: docker refuses",
+        where=where,
+        found=words,
+        next=f"mend what docker names, and run again; journalctl -u docker on {node} may say more",
+    )
+
+
+def _freed(node: str, words: str) -> str:
+    """The commands that free the name which docker's words say is taken."""
+    found = re.search(r'name "/?([^"]+)"', words)
+    name = found.group(1) if found else "it"
+    return f"on {node}: docker rename {name} {name}-old, or docker rm -f {name} when it is yours to end"

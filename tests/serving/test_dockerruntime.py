@@ -9,7 +9,7 @@ import docker
 import pytest
 import requests
 
-from sparkbuild.core.errors import EngineDiedError, NodeError, SparkbuildError
+from sparkbuild.core.errors import EngineDiedError, NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.run import Run
 from sparkbuild.serving.container import store_id
 from sparkbuild.serving.dockerruntime import make_room, told
@@ -99,12 +99,22 @@ TOLD: dict[str, tuple[Exception, type[SparkbuildError], list[str]]] = {
     "a name": (
         docker.errors.APIError("409", explanation=TAKEN),
         SparkbuildError,
-        ["its container's name is taken by one that is not ours", "node dgx1", TAKEN],
+        [
+            "its container's name is taken by one that is not ours",
+            "node dgx1",
+            TAKEN,
+            "next:   on dgx1: docker rename sparkbuild-demo sparkbuild-demo-old, or docker rm -f sparkbuild-demo when",
+        ],
     ),
     "anything": (
         docker.errors.APIError("500", explanation="no such device"),
         SparkbuildError,
-        ["lane demo: docker refuses", "node dgx1", "no such device"],
+        ["lane demo: docker refuses", "node dgx1", "no such device", "next:   mend what docker names"],
+    ),
+    "a full disk": (
+        docker.errors.APIError("500", explanation="mkdir /var/lib/docker/overlay2/x: no space left on device"),
+        SpaceError,
+        ["lane demo: docker's disk is full", "node dgx1", "overlay2/x", "next:   on dgx1: docker system df"],
     ),
     "no words": (docker.errors.APIError("500 Server Error"), SparkbuildError, ["docker refuses", "500 Server Error"]),
     "an image": (
