@@ -82,7 +82,11 @@ class Reporter:
         if goal and session and session.step(goal).waits:
             return  # whether it is needed is not known: the goals that would say so fail
         self._counts["up to date"] += 1
-        if goal and session and goal.uri.scheme == "artifact" and session.step(goal).unneeded:
+        if (
+            goal
+            and session
+            and (session.step(goal).waits or (goal.uri.scheme == "artifact" and session.step(goal).unneeded))
+        ):
             return  # a download of something that is complete: an image may stand on twenty
         self.display.line(f"ok    {task.name}{self._why(task, ok=True)}")
 
