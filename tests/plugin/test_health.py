@@ -59,6 +59,10 @@ def look(node: str = "dgx1", **more: Any) -> Look:
 
 
 UNKNOWN = "unknown (docker cannot be asked)"
+THEIRS = {
+    "ours": True,
+    "labels": {"sparkbuild.recipe": "demo", "sparkbuild.store": "5e1f", "sparkbuild.by": "bob@desk"},
+}
 OURS = {"ours": True, "labels": {"sparkbuild.recipe": "demo"}}
 
 
@@ -73,6 +77,11 @@ OURS = {"ours": True, "labels": {"sparkbuild.recipe": "demo"}}
         ({"lanes": [lane(alive=False, stopped_at=9.0)]}, ["free"], []),
         ({"lanes": [lane(alive=False, ready=False)]}, ["free"], []),
         ({"lanes": [lane(alive=False)]}, ["free"], ["demo is dead (was not stopped): doit logs demo"]),
+        (
+            {"docker": docker(containers=[box(**THEIRS), box(**{**THEIRS, "state": "created"})])},
+            ["held by container x of another store (5e1f, launched by bob@desk)"],
+            [],
+        ),
         (
             {"docker": docker(containers=[box(**OURS)])},
             ["held by container x"],
