@@ -15,6 +15,7 @@ SKEW = 2.0  # seconds a clock may be off; logs of several nodes are read togethe
 _LIVING = frozenset({"running", "paused", "restarting"})
 _HOLDING = _LIVING | {"created"}  # a container that was only created holds its name
 _PARTS = ("arch", "driver", "kernel", "os", "docker", "python")
+_UNASKED = "unknown (docker cannot be asked)"
 _FATAL = frozenset({"arch", "driver"})  # ranks that differ in these do not work together
 
 
@@ -99,7 +100,7 @@ def occupancy(fact: Mapping[str, Any], *, asked: bool = False, store: str = "") 
     held, wrong = _held(fact, store)
     states, problems = states + held, problems + wrong
     if docker["problem"] and (unsure or asked or docker["present"]):
-        states.append("unknown (docker cannot be asked)")
+        states.append(_UNASKED)
     return states or ["free"], problems
 
 
@@ -179,7 +180,7 @@ def _figures(node: Mapping[str, Any]) -> str:
         f"memory {units.size(node['memory_available'])} of {units.size(node['memory_total'])}",
         f"disk {units.size(disk)} free" if disk is not None else "",
         f"clock {node['clock_skew']:+.1f} s",
-        f"docker {node['docker']}" if node["docker"] else "no docker",
+        f"docker {node['docker']}" if node["docker"] else "" if _UNASKED in node["states"] else "no docker",
     ]
     return ", ".join(piece for piece in pieces if piece)
 

@@ -58,6 +58,7 @@ def look(node: str = "dgx1", **more: Any) -> Look:
     return Look(node, fact(**more), None, 999.9, 1000.1, "/srv/models", docker=True)
 
 
+FIGURES = "memory 100.0 GB of 128.0 GB, disk 900.0 GB free, clock +0.0 s"
 UNKNOWN = "unknown (docker cannot be asked)"
 THEIRS = {
     "ours": True,
@@ -151,6 +152,11 @@ def test_docker_is_missed_only_where_it_is_needed() -> None:
     assert (row["problems"], row["states"]) == ([], ["free"])
     half = docker(problem="dockerd answers 500: x")
     assert health.row(Look("local", fact(docker=half), None, 1000, 1000, "", docker=False))["problems"] != []
+
+
+def test_a_docker_that_cannot_be_asked_is_not_told_to_be_missing() -> None:
+    gone = docker(present=False, version="", problem="nothing within 5 s")
+    assert health.lines(health.cluster("one", [look(docker=gone)]))[1].endswith(f"{UNKNOWN}  {FIGURES}")
 
 
 def test_a_slow_way_is_no_wrong_clock() -> None:
