@@ -22,7 +22,6 @@ from sparkbuild.core.state import Made, StateStore
 from sparkbuild.nodes.ahead import Ahead
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.observer import Observer
-from sparkbuild.nodes.survey import survey
 from sparkbuild.plugin.goals import Goals, assemble
 from sparkbuild.plugin.kinds import kinds
 from sparkbuild.plugin.target import bench_target
@@ -169,21 +168,6 @@ class Session:
             if nodes or more:
                 found[name] = ((*nodes, *more), grace)
         return found
-
-    def lane_of_broken(self, recipe: str) -> tuple[str, dict[str, Any]]:
-        """The node and fact of a lane whose recipe cannot be read: its first rank that lives, else one with a record,
-        else the first node.
-        """
-        nodes, _ = self.stoppable()[recipe]
-        query = {"scheme": "lane", "recipe": recipe, "port": 0}
-        facts = survey(self.nodes.agent, dict.fromkeys(nodes, query))
-
-        def worth(node: str) -> tuple[bool, bool, int]:
-            record = facts[node].get("record") or {}
-            return bool(facts[node].get("alive")), bool(record), -int(record.get("rank") or 0)
-
-        node = max(nodes, key=worth)
-        return node, facts[node]
 
     def problem_for(self, task: str) -> SparkbuildError | None:
         """The configuration error that keeps a task of this name from existing, if there is one."""
