@@ -1,4 +1,4 @@
-"""One HTTP GET over a unix socket: its status, and its body as it comes. http.client costs more than most looks."""
+"""One HTTP request over a unix socket: its status, and its body as it comes. http.client costs more than most looks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class Answer:
     ValueError for what is not HTTP or ends early. Close it, or use it in a `with`.
 
     `timeout` is for the head, and for the whole body unless `patient` is called: then the body may take for ever.
+    `content` is JSON that goes with the request.
     """
 
-    def __init__(self, path: str, target: str, timeout: float) -> None:
+    def __init__(self, path: str, target: str, timeout: float, *, method: str = "GET", content: bytes = b"") -> None:
         import socket  # noqa: PLC0415 - 3 ms, and most looks need none
 
         self._end: float | None = time.monotonic() + timeout
@@ -29,7 +30,10 @@ class Answer:
         try:
             self._socket.settimeout(timeout)
             self._socket.connect(path)
-            self._socket.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            if method != "GET":
+                head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+            self._socket.sendall(f"{head}\r\n".encode() + content)
             self.status, self.headers = self._head()
         except BaseException:
             self._socket.close()
