@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from sparkbuild.agent.blobs import PART, is_whole, path_of
+from sparkbuild.agent.arriving import PART, is_whole, path_of
 from sparkbuild.agent.files import fsync_folder, keep_owner
 from sparkbuild.agent.protocol import AgentError
 

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from sparkbuild.agent.blobs import PART, is_name, is_whole, path_of, send
+from sparkbuild.agent.arriving import PART, is_name, is_whole, path_of, send
 from sparkbuild.agent.files import inside, keep_owner
 from sparkbuild.agent.httpd import Request, Server
 from sparkbuild.agent.protocol import AgentError, Reporter
