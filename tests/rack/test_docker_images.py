@@ -77,7 +77,7 @@ def space_of(node: Node, store: Path, folder: Path, goal: Goal) -> Space:
 def store(test_cache: Path) -> Path:
     """A store in which images/demo-ranks is assembled."""
     goal = assemble(load(ROOT)).by_task["image:demo-ranks"]
-    folder = test_cache / f"demo-ranks-{goal.key.short}"
+    folder = test_cache / f"demo-ranks-v2-{goal.key.short}"
     with engine._once(folder) as missing:
         if missing:
             nodes = Nodes(ROOT, {"local": Place("local", str(folder))})
