@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,11 +33,9 @@ def is_whole(folder: str, sha256: str, size: int) -> bool:
         return False
 
 
-def send(
-    to: socket.socket, folder: str, sha256: str, start: int, end: int, going_on: Callable[[], bool] = lambda: True
-) -> bool:
+def send(to: socket.socket, folder: str, sha256: str, start: int, end: int) -> bool:
     """Send the bytes from `start` to before `end` of a blob that is there or arrives, as it arrives. False when it went
-    away meanwhile (it turned out to be wrong) or `going_on` says that no more will come. OSError: nobody takes them.
+    away meanwhile (it turned out to be wrong). OSError: nobody takes them.
     """
     fd = -1
     try:
@@ -49,7 +46,7 @@ def send(
             while start < ready:
                 start += os.sendfile(to.fileno(), fd, start, min(_PIECE, ready - start))
             if start < end:
-                if (fd >= 0 and _is_gone(fd, start)) or not going_on():
+                if fd >= 0 and _is_gone(fd, start):
                     return False
                 time.sleep(_LOOK)
     finally:

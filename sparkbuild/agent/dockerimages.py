@@ -15,21 +15,38 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     """Query {"docker", "reference", "key", "layers", "architecture"}; `layers` are the diff ids that are known from
     elsewhere, [] when none are.
 
-    {"present", "problem", "bytes", "layers", "architecture", "parts"}. When it is not present also "engine":
-    {"architecture", "store", "root", "free"}, of which `free` is None when it cannot be told. {"silent": why} when
-    docker cannot be asked: that is neither present nor missing.
+    {"present", "problem", "bytes", "layers", "architecture", "parts"}. When it is not present also "missing": those of
+    `layers` that docker does not have, and "engine": {"architecture", "store", "root", "free"}, of which `free` is None
+    when it cannot be told. {"silent": why} when docker cannot be asked: that is neither present nor missing.
     """
     engine = Dockerd(query["docker"] or SOCKET)
     try:
         found = engine.image(query["reference"])
         why = problem(found, query)
         if found is None or why:
-            fact = {"present": False, "problem": why, "engine": _engine(engine)}
+            lacking = missing(engine, query["layers"])
+            fact = {"present": False, "problem": why, "missing": lacking, "engine": _engine(engine)}
             return fact if found is None else {**fact, "parts": _parts(found)}
     except DockerdError as error:
         return {"present": False, "silent": error.problem, "next": error.fields["next"]}
     layers = found["RootFS"]["Layers"]
     return {"present": True, "bytes": found["Size"], "layers": layers, "architecture": found["Architecture"]}
+
+
+def missing(engine: Dockerd, layers: list[str]) -> list[str]:
+    """Those of an image's layers, from the bottom, that docker does not have.
+
+    Docker keeps a layer by all that is below it, so a layer counts only on top of the same ones: what matters is how
+    many of the lowest layers any other image begins with.
+    """
+    most = 0
+    rows = engine.get("/images/json?all=1") if layers else []
+    for row in rows:
+        found = engine.image(str(row["Id"]).partition(":")[2])
+        have = ((found or {}).get("RootFS") or {}).get("Layers") or []
+        same = next((index for index, pair in enumerate(zip(have, layers, strict=False)) if len(set(pair)) > 1), None)
+        most = max(most, min(len(have), len(layers)) if same is None else same)
+    return layers[most:]
 
 
 def problem(found: dict[str, Any] | None, query: dict[str, Any]) -> str:

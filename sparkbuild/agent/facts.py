@@ -20,6 +20,7 @@ OBSERVERS = {
     "lane": "lanes",
     "node": "node",
     "preflight": "preflight",
+    "network": "network",
 }
 WAITING = {"node", "preflight"}  # for docker, for peers: others are looked at meanwhile
 

@@ -92,7 +92,7 @@ class Server:
             request = _read(caller)
             if request is not None:
                 # a socket with a time limit does not block: sendfile must be able to wait
-                caller.setblocking(True)  # noqa: FBT003 - as os.set_blocking
+                caller.setblocking(True)
                 caller.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_PATIENCE))
                 self._handler(request)
 

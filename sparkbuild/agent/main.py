@@ -29,6 +29,8 @@ VERBS = {
     "tail": "tail",
     "dial": "dial",
     "put": "put",
+    "relay": "relay",
+    "pull": "pull",
 }
 
 

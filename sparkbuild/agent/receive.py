@@ -61,6 +61,7 @@ class Receiver:
         self._sources = sources
         self._grew = grew
         self._problem = ""
+        self._buffer = memoryview(bytearray(_BLOCK))
 
     def receive(self, sha256: str, size: int) -> int:
         """Have the blob; returns the bytes that were received now. Somebody else who is at it is waited for. Errors:
@@ -118,34 +119,13 @@ class Receiver:
 
     def _rest(self, file: Any, digest: Any, sha256: str, offset: int, size: int, *, sources: list[Source]) -> int:
         """Receive from `offset` to the end, from one source after the other; the bytes received."""
-        start, moved, round_ = offset, time.monotonic(), 0
-        buffer = memoryview(bytearray(_BLOCK))
+        start, moved, turn = offset, time.monotonic(), 0
         while offset < size:
-            before = offset
-            for source in sources:
-                try:
-                    call = source.ask(sha256, offset, size)
-                    if call is None:
-                        self._problem = f"{source.name} does not have it"
-                        continue
-                    with closing(call):
-                        while offset < size and (count := call.recv_into(buffer[: size - offset])):
-                            view = buffer[:count]
-                            while view:
-                                view = view[file.write(view) :]
-                            digest.update(buffer[:count])
-                            offset += count
-                            self._grew(count)
-                    if offset < size:
-                        self._problem = f"{source.name} ended early"
-                except OSError as error:
-                    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}:
-                        raise
-                    self._problem = f"{source.name}: {error.strerror or error or 'no answer'}"
-                if offset > before:
-                    break  # the best source first, again
-            if offset > before:
-                moved, round_ = time.monotonic(), 0
+            # after any gain, the best source first again
+            gain = next(filter(None, (self._some(file, digest, sha256, offset, size, source) for source in sources)), 0)
+            offset += gain
+            if gain:
+                moved, turn = time.monotonic(), 0
             elif time.monotonic() - moved > PATIENCE:
                 raise AgentError(
                     "nobody gives a blob that is needed",
@@ -155,9 +135,42 @@ class Receiver:
                     next="run again: what has arrived is kept",
                 )
             else:
-                time.sleep(_PAUSES[min(round_, len(_PAUSES) - 1)])
-                round_ += 1
+                time.sleep(_PAUSES[min(turn, len(_PAUSES) - 1)])
+                turn += 1
         return offset - start
+
+    def _some(self, file: Any, digest: Any, sha256: str, offset: int, size: int, source: Source) -> int:  # noqa: PLR0917 - as above
+        """As much as one source gives, in bytes."""
+        start = offset
+        try:
+            call = source.ask(sha256, offset, size)
+            if call is None:
+                self._problem = f"{source.name} does not have it"
+                return 0
+            with closing(call):
+                while offset < size and (count := call.recv_into(self._buffer[: size - offset])):
+                    _write(file, self._buffer[:count])
+                    digest.update(self._buffer[:count])
+                    offset += count
+                    self._grew(count)
+            self._problem = f"{source.name} ended early"
+        except _DiskError:
+            raise
+        except OSError as error:
+            self._problem = f"{source.name}: {error.strerror or str(error) or 'no answer'}"
+        return offset - start
+
+
+class _DiskError(OSError):
+    """What went wrong is the writing: no other source would help."""
+
+
+def _write(file: Any, view: memoryview) -> None:
+    try:
+        while view:
+            view = view[file.write(view) :]
+    except OSError as error:
+        raise _DiskError(error.errno, error.strerror, file.name) from None
 
 
 def _kept(file: Any, size: int) -> tuple[Any, int]:
