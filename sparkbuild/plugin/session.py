@@ -40,7 +40,8 @@ class Session:
         self.workspace = load(root)
         config = self.workspace.config
         places = {name: Place(**msgspec.structs.asdict(node)) for name, node in config.nodes.items()}
-        self.nodes = Nodes(root, places, ahead)
+        fabrics = dict.fromkeys(cluster.fabric for cluster in config.clusters.values() if cluster.fabric)
+        self.nodes = Nodes(root, places, ahead, tuple(fabrics))
         self.goals: Goals = assemble(self.workspace)
         benches = any(recipe.spec.bench for recipe in self.workspace.recipes.values())
         self.kinds: Mapping[str, Kind] = kinds(str(root), self.nodes, self._target if benches else None)
