@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 PART = ".part"
 _LOOK = 0.01  # seconds between two looks whether more has arrived
+_BLOCK = 1 << 20  # bytes read at once
 _PIECE = 4 << 20  # bytes handed to the kernel at once
 _HEX = frozenset("0123456789abcdef")
 
@@ -53,6 +55,25 @@ def send(to: socket.socket, folder: str, sha256: str, start: int, end: int) -> b
         if fd >= 0:
             os.close(fd)
     return True
+
+
+def read(folder: str, sha256: str, size: int) -> Iterator[bytes]:
+    """All of a blob that is there or arrives, in pieces; it ends early when the blob goes away."""
+    fd, start = -1, 0
+    try:
+        while start < size:
+            fd = _open(folder, sha256) if fd < 0 else fd
+            piece = os.pread(fd, min(_BLOCK, size - start), start) if fd >= 0 else b""
+            if piece:
+                start += len(piece)
+                yield piece
+            elif fd >= 0 and _is_gone(fd, start):
+                return
+            else:
+                time.sleep(_LOOK)
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def _open(folder: str, sha256: str) -> int:

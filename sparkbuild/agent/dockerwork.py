@@ -5,7 +5,7 @@ but by taking away a name that was ours.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sparkbuild.agent.dockerd import LIMIT, Dockerd, DockerdError, message, quote
@@ -17,23 +17,42 @@ _LONGEST = 1 << 20  # bytes of one event
 class DockerWork(Dockerd):
     """The engine behind a socket, for work that takes its time. All methods raise DockerdError."""
 
+    _answer: Answer | None = None
+
     def pull(self, repository: str, tag: str, on_event: Callable[[dict[str, Any]], None]) -> None:
-        """Have docker pull; `on_event` gets what it says ("status", "id", "progressDetail"). Hanging up in the middle
-        ends the pull.
-        """
-        target = f"/images/create?fromImage={quote(repository)}&tag={quote(tag)}"
+        """Have docker pull; `on_event` gets what it says ("status", "id", "progressDetail")."""
+        self._told(f"/images/create?fromImage={quote(repository)}&tag={quote(tag)}", on_event)
+
+    def load(self, pieces: Iterable[bytes], size: int, on_event: Callable[[dict[str, Any]], None]) -> None:
+        """Have docker load a docker-archive of `size` bytes."""
+        self._told("/images/load?quiet=1", on_event, pieces, size)
+
+    def break_off(self) -> None:
+        """From another thread: end what docker is at for us, which raises DockerdError there."""
+        if self._answer is not None:
+            self._answer.hang_up()
+
+    def _told(
+        self, target: str, on_event: Callable[[dict[str, Any]], None], content: bytes | Iterable[bytes] = b"", size: int = 0
+    ) -> None:
+        """Something that docker does with words on the way; hanging up in the middle ends it."""
         try:
-            with Answer(self.socket, target, 60.0, method="POST") as answer:
+            with Answer(self.socket, target, 60.0, method="POST", content=content, size=size) as answer:
                 if answer.status != 200:
-                    raise DockerdError(f"docker does not pull: {message(answer)}", status=answer.status)
+                    raise DockerdError(f"docker does not do that: {message(answer)}", status=answer.status)
+                self._answer = answer
                 answer.patient()
                 for line in _lines(answer.blocks()):
                     event = json.loads(line)
-                    if event.get("error"):
-                        raise DockerdError(str(event["error"]), status=500)
+                    text = str(event.get("error") or event.get("stream") or "")
+                    # on a full disk, docker's containerd store ends a load with such a line, and success
+                    if event.get("error") or text.startswith("Error"):
+                        raise DockerdError(text.strip(), status=500)
                     on_event(event)
         except (OSError, ValueError, AttributeError) as error:
             raise self.silent(error) from None
+        finally:
+            self._answer = None
 
     def tag(self, image: str, reference: str) -> None:
         """Give an image (by name or id) another name; an image that had it is left without."""

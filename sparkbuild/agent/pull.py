@@ -8,10 +8,12 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
+from sparkbuild.agent import partload
 from sparkbuild.agent.arriving import is_whole, path_of
 from sparkbuild.agent.artifacts import sha256_of
 from sparkbuild.agent.dockerd import SOCKET, DockerdError
@@ -32,7 +34,8 @@ _FULL = re.compile(r"no space left|disk quota|not enough space", re.IGNORECASE)
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "docker", "folder" in the store, "reference", "key", "architecture", "config": text, "layers":
     [{"sha256", "size"}] from the bottom, "arriving": names of layers that are on their way into the folder, "token",
-    "sources": [{"host", "port"}] of layers that docker wants beyond those, "big"?: bytes}.
+    "sources": [{"host", "port"}] of layers that docker wants beyond those, "containerd": whether that is docker's
+    store, "big"?: bytes}.
 
     Result {"layers": ids, "bytes": what docker took}. Emits progress "docker". Waits while another pull is at work on
     this node, and does nothing when that has brought the image. Errors: kind "space", "integrity", "node".
@@ -49,7 +52,13 @@ def _beat(reporter: Reporter) -> None:
         reporter.emit("beat")
 
 
+class _HasLayerError(Exception):
+    """Docker asks for a layer that it has under another name."""
+
+
 class _Pull:
+    """One image on its way into docker."""
+
     def __init__(self, request: dict[str, Any], reporter: Reporter) -> None:
         self._request = request
         self._reporter = reporter
@@ -67,6 +76,8 @@ class _Pull:
             "architecture": request["architecture"],
             "layers": [f"sha256:{sha256}" for sha256, _ in layers],
         }
+        self._partly = not request.get("containerd")  # whether layers that docker has may be left out of a load
+        self._has = False  # docker asked for a layer that it has
         self._progress: dict[str, tuple[int, int]] = {}
 
     def run(self) -> dict[str, Any]:
@@ -77,18 +88,44 @@ class _Pull:
             return {"layers": found["RootFS"]["Layers"], "bytes": 0}
         os.makedirs(self._folder, exist_ok=True)
         registry = Registry(self._folder, self._token, self._fetch)
-        for tag, image in self._steps():
-            registry.offer(tag, image)
-            self._pull(registry, tag)
-        pulled = f"{registry.repository}:whole"
-        found = engine.image(pulled)
-        why = "" if found is None else problem(found, {**self._query, "reference": pulled})
+        try:
+            name = self._pulled(registry)
+        except _HasLayerError:
+            name = self._loaded(registry)
+        found = engine.image(name)
+        why = "" if found is None else problem(found, {**self._query, "reference": name})
         if found is None or why:
-            raise AgentError(why or f"docker pulled {pulled} and does not have it", kind="integrity")
+            raise AgentError(why or f"docker took {name} and does not have it", kind="integrity")
         self._trial(found["Id"])
-        engine.tag(found["Id"], reference)
+        if name != reference:
+            engine.tag(found["Id"], reference)
         self._clean()
         return {"layers": found["RootFS"]["Layers"], "bytes": registry.sent}
+
+    def _pulled(self, registry: Registry) -> str:
+        """Pull it; the name it has then."""
+        if not self._arriving and self._partly:
+            raise _HasLayerError
+        for tag, image in self._steps():
+            registry.offer(tag, image)
+            self._try(partial(self._engine.pull, registry.repository, tag, self._said))
+        return f"{registry.repository}:whole"
+
+    def _loaded(self, registry: Registry) -> str:
+        """Load it without the layers that docker has; where that does not work either, it pulls these as well."""
+        reference = self._request["reference"]
+        self._reporter.log("docker has layers that it would pull again: loading the others")
+        size = partload.size_of(self._image, reference, self._arriving)
+        try:
+            pieces = partload.pieces(self._image, reference, self._arriving, self._folder)
+            self._engine.load(pieces, size, self._said)
+            return str(reference)
+        except DockerdError as error:
+            if _FULL.search(error.problem):
+                raise self._full(error.problem) from None
+            self._reporter.log(f"docker: {error.problem}; it gets all layers")
+        self._partly = self._has = False
+        return self._pulled(registry)
 
     def _steps(self) -> list[tuple[str, Image]]:
         """What to pull, one after the other: first those with the lowest layers only, wherever about `big` bytes of
@@ -104,12 +141,14 @@ class _Pull:
                 size = 0
         return [*steps, ("whole", self._image)]
 
-    def _pull(self, registry: Registry, tag: str) -> None:
+    def _try(self, work: Callable[[], None]) -> None:
         for turn in range(TRIES):
             try:
-                self._engine.pull(registry.repository, tag, self._said)
+                work()
                 break
             except DockerdError as error:
+                if self._has:
+                    raise _HasLayerError from None
                 if _FULL.search(error.problem):
                     raise self._full(error.problem) from None
                 if turn + 1 == TRIES:
@@ -139,6 +178,10 @@ class _Pull:
         """Docker wants a layer: it is here, arrives, or is fetched now."""
         if is_whole(self._folder, sha256, size) or sha256 in self._arriving:
             return
+        if self._partly:
+            self._has = True
+            self._engine.break_off()
+            raise ConnectionError("it has that layer")
         try:
             self._receiver.receive(sha256, size)
         except AgentError as error:

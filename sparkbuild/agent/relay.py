@@ -15,7 +15,7 @@ from sparkbuild.agent.httpd import Request, Server
 from sparkbuild.agent.protocol import AgentError, Reporter
 from sparkbuild.agent.receive import Receiver, Source
 
-BEAT = 0.5  # seconds between two signs of life
+BEAT = 0.2  # seconds between two signs of life
 STALE = 14 * 86400  # seconds after which blobs that nobody came back for are removed
 
 
@@ -24,7 +24,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     [{"host", "port"}], "clear"?}; `blobs` in the order in which they are wanted, the best of `sources` first.
 
     Emits {"event": "serving", "ports": {address: port}}, progress "receive", and {"event": "complete", "bytes":
-    received now}, then a beat twice a second until stdin closes. Without sources, all blobs must be there: error kind
+    received now}, then beats until stdin closes. Without sources, all blobs must be there: error kind
     "integrity". `clear`: remove these blobs instead, and others that were left long ago.
     """
     folder = inside(request["store"], request["folder"])

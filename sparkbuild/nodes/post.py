@@ -61,9 +61,13 @@ class Post:
         """Whether it gives out."""
         return self._serving.is_set() and not self._over.is_set()
 
+    def leave(self) -> None:
+        """Let it end, without waiting for that."""
+        self._leave.set()
+
     def stop(self) -> None:
         """End it; over when nobody listens there any more."""
-        self._leave.set()
+        self.leave()
         if self._thread.ident is not None:
             self._thread.join(timeout=5.0)
 

@@ -117,7 +117,9 @@ class Relay:
 
     def close(self) -> None:
         """End all of it, on all nodes, and remove there what was received and used."""
-        for post in reversed(list(self._posts.values())):
+        for post in self._posts.values():
+            post.leave()
+        for post in self._posts.values():
             post.stop()
         self._ways.close()
         for node, blobs in self._whole.items():
