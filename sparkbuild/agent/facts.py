@@ -14,6 +14,7 @@ from sparkbuild.agent.protocol import Reporter
 # scheme of the goal (or what else is asked) -> module of this folder; each has observe(query) -> fact
 OBSERVERS = {
     "artifact": "artifacts",
+    "source": "exported",
     "archive": "assembled",
     "image": "images",
     "staged": "verify",

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-SCHEMES = ("artifact", "archive", "image", "staged", "lane", "report")
+SCHEMES = ("artifact", "source", "archive", "image", "staged", "lane", "report")
 
 _URI = re.compile(r"^(?P<scheme>[a-z]+)://(?P<node>[A-Za-z0-9_.-]+)/(?P<path>[^@\s]+)(?:@(?P<key>[0-9a-f]{12}))?$")
 

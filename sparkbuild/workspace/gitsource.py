@@ -131,8 +131,8 @@ def url_wanted(url: str) -> str:
     """What is wanted instead of this repository URL, or "" when it can be used: https, http, ssh or file, no token."""
     wanted = "an https://, ssh:// or file: URL"
     if re.fullmatch(r"[\w.-]+@[\w.-]+:[^:]+", url):  # the short form of ssh
-        user, _, rest = url.partition(":")
-        return f"ssh://{user}/{rest}"
+        account, _, rest = url.partition(":")
+        return f"ssh://{account}/{rest}"
     try:
         parts = urlsplit(url)
         port = parts.port

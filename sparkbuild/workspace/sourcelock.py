@@ -225,8 +225,8 @@ def pin(lock_path: Path | str, root: Path | str, also: Iterable[str] = ()) -> tu
     """The lock's text with the sha256 of its local inputs as they are now, and the keys that changed. Writes nothing.
 
     Values of `input.*.sha256` and `include.*.sha256` keys may be anything before, so a new input is pinned by adding
-    its key with nothing after the `=`. A patch's own key follows its input's. `also` names further files to pin, relative
-    to the workspace.
+    its key with nothing after the `=`. A patch's own key follows its input's. `also` names further files to pin,
+    relative to the workspace.
 
     Raises LockError when the lock or one of the files cannot be read.
     """
