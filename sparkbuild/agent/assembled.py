@@ -55,7 +55,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     else:
         names = ("bytes", "layers", "sizes", "gates")
         return {"present": True, **{name: receipt[name] for name in names}}  # type: ignore[literal-required]
-    return {**fact, "engine": _engine(query["docker"])} if query.get("builds") else fact
+    return {**fact, "engine": engine_of(query["docker"])} if query.get("builds") else fact
 
 
 def _problem(store: str, folder: str, receipt: ArchiveReceipt) -> str:
@@ -85,7 +85,8 @@ def _archive_problem(path: str, sha256: str) -> str:
     return ""
 
 
-def _engine(socket: str) -> dict[str, Any]:
+def engine_of(socket: str) -> dict[str, Any]:
+    """What this node's docker builds for: {"architecture"}, or {"silent": why, "next"} when it cannot be asked."""
     from sparkbuild.agent.dockerd import SOCKET, Dockerd, DockerdError  # noqa: PLC0415 - only for what is built
 
     try:

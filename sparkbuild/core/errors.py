@@ -74,6 +74,10 @@ class GateError(SparkbuildError):
     results: Sequence[Any] = ()
 
 
+class BuildError(SparkbuildError):
+    """A step of a Dockerfile failed, or a gate of the image; the message carries the last lines it printed."""
+
+
 class ChildError(SparkbuildError):
     """A child process ended with a non-zero code."""
 

@@ -8,9 +8,8 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.core.run import Kind, Run
 from sparkbuild.core.state import Made
-from sparkbuild.images.docker import DockerSpec
 from sparkbuild.images.sync import SyncKind
-from sparkbuild.images.venv import VenvKind
+from sparkbuild.images.venv import VenvKind, VenvSpec
 from sparkbuild.nodes.cluster import Nodes
 
 
@@ -36,4 +35,4 @@ class ImageKind:
         return self._of(goal).apply(goal, verdict, run)
 
     def _of(self, goal: Goal) -> Kind:
-        return self._docker if isinstance(goal.spec, DockerSpec) else self._venv
+        return self._venv if isinstance(goal.spec, VenvSpec) else self._docker

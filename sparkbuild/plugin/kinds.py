@@ -13,6 +13,7 @@ from sparkbuild.images.archive import ArchiveKind
 from sparkbuild.images.kind import ImageKind
 from sparkbuild.nodes.artifacts import ArtifactKind
 from sparkbuild.nodes.cluster import Nodes
+from sparkbuild.nodes.sources import SourceKind
 from sparkbuild.serving.kind import LaneKind
 from sparkbuild.staging.files import FilesKind
 
@@ -24,7 +25,8 @@ def kinds(root: str, nodes: Nodes, target: Callable[[Goal, Run], BenchTarget] | 
     """The kinds by scheme. `nodes` are the ways to the nodes; `target` what a bench must know, if there are any."""
     found: dict[str, Kind] = {
         "artifact": ArtifactKind(root, nodes),
-        "archive": ArchiveKind(root),
+        "source": SourceKind(root, nodes),
+        "archive": ArchiveKind(root, nodes),
         "image": ImageKind(root, nodes),
         "staged": FilesKind(),
         "lane": LaneKind(root, nodes, check_gates),

@@ -9,6 +9,7 @@ from sparkbuild.plugin.action import Proc
 from sparkbuild.plugin.checker import FactChecker
 from sparkbuild.plugin.factory import group_of, stop_task, task_of
 from sparkbuild.plugin.lockfiles import check_task, pin_task
+from sparkbuild.plugin.reprotask import repro_tasks
 from sparkbuild.plugin.session import STATE_FILE, session
 
 __all__ = ["Proc", "config", "task_sparkbuild"]
@@ -44,6 +45,7 @@ def task_sparkbuild() -> Iterator[dict[str, Any]]:
                 yield group_of(basename, rest, f"{basename} all of {rest} ({len(members)})", members)
     for recipe, (nodes, grace) in here.stoppable().items():
         yield stop_task(recipe, nodes, grace)
+    yield from repro_tasks(here)
     yield check_task(here)
     broken = (name.removeprefix("locks/") for name in here.goals.problems if name.startswith("locks/"))
     for name in (*here.workspace.locks, *broken):  # pinning anew may be what mends a broken one

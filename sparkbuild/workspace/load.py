@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sparkbuild.core.errors import ConfigError, LockError
-from sparkbuild.workspace import nodecheck, sourcelock, toml
+from sparkbuild.workspace import bases, nodecheck, sourcelock, toml
 from sparkbuild.workspace.findings import Findings
 from sparkbuild.workspace.imagefile import load_image
 from sparkbuild.workspace.recipefile import load_recipe
@@ -41,6 +41,7 @@ def load(root: Path | str) -> Workspace:
     images = _each(
         _folders(base, "images", "image.toml"), "images", problems, lambda name: load_image(base, name, locks, problems)
     )
+    bases.check(base, config, images, problems)
     recipes = _each(
         _folders(base, "recipes", "recipe.toml"),
         "recipes",

@@ -97,7 +97,43 @@ class DockerImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     platform: Literal["linux/amd64", "linux/arm64"] = "linux/amd64"
 
 
-ImageFile = VenvImage | DockerImage
+class ImageGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[[gates]] of an image: `command` must end with code 0 inside it, without network and GPU, and `expect` must stand
+    in what it prints. `timeout` in seconds.
+    """
+
+    id: Name
+    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    expect: str = ""
+    timeout: Seconds = 120.0
+    env: dict[EnvName, str] = {}
+
+
+class DockerfileImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dockerfile", tag_field="kind"):
+    """image.toml of kind `dockerfile`: an image that BuildKit builds on `build_node`, from locked inputs.
+
+    `base` is `image:<name>` of this workspace, `lock:<key>` whose value is name@sha256:..., or `scratch`. `dockerfile`
+    is a strict jinja2 template. `sources` and `artifacts` are components of the lock; `patches` are files of the
+    image's folder by source, pinned by the lock. `secrets` are BuildKit secret mounts. `network`: whether RUN has one.
+    """
+
+    lock: Name
+    base: Annotated[str, Meta(pattern=r"^(image:[A-Za-z0-9][A-Za-z0-9_.-]*|lock:[^\s:]+|scratch)\Z")]
+    description: str = ""
+    dockerfile: str = "Dockerfile.j2"
+    sources: tuple[Component, ...] = ()
+    artifacts: tuple[Component, ...] = ()
+    patches: dict[Component, tuple[str, ...]] = {}
+    files: tuple[str, ...] = ()
+    args: dict[Variable, str | int | bool] = {}
+    secrets: tuple[Variable, ...] = ()
+    network: bool = False
+    platform: Literal["linux/amd64", "linux/arm64"] = "linux/amd64"
+    build_node: Name = "local"
+    gates: tuple[ImageGate, ...] = ()
+
+
+ImageFile = VenvImage | DockerImage | DockerfileImage
 
 
 class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
