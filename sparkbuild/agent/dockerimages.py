@@ -12,20 +12,28 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # as the engine names 
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"docker", "reference", "key", "layers", "architecture"}; `layers` are the diff ids that are known from
-    elsewhere, [] when none are.
+    """Query {"store", "docker", "reference", "key", "layers", "sizes", "architecture", "incoming"}; `layers` are the
+    diff ids that are known from elsewhere, [] when none are; `incoming` is where in the store blobs arrive.
 
     {"present", "problem", "bytes", "layers", "architecture", "parts"}. When it is not present also "missing": those of
-    `layers` that docker does not have, and "engine": {"architecture", "store", "root", "free"}, of which `free` is None
-    when it cannot be told. {"silent": why} when docker cannot be asked: that is neither present nor missing.
+    `layers` that docker does not have (None: they are not known), "arrived": how many bytes of these are in the store,
+    and "engine": {"architecture", "store", "root", "free", "store_free", "shared"}: what is free for docker and for the
+    store (None: not known), and whether that is the same disk. {"silent": why} when docker cannot be asked: that is
+    neither present nor missing.
     """
     engine = Dockerd(query["docker"] or SOCKET)
     try:
         found = engine.image(query["reference"])
         why = problem(found, query)
         if found is None or why:
-            lacking = missing(engine, query["layers"])
-            fact = {"present": False, "problem": why, "missing": lacking, "engine": _engine(engine)}
+            lacking = missing(engine, query["layers"]) if query["layers"] else None
+            fact = {
+                "present": False,
+                "problem": why,
+                "missing": lacking,
+                "arrived": _arrived(query, set(lacking or ())),
+                "engine": _engine(engine, query["store"]),
+            }
             return fact if found is None else {**fact, "parts": _parts(found)}
     except DockerdError as error:
         return {"present": False, "silent": error.problem, "next": error.fields["next"]}
@@ -80,19 +88,49 @@ def _parts(found: dict[str, Any]) -> dict[str, Any] | None:
     return parts if isinstance(parts, dict) else None
 
 
-def _engine(engine: Dockerd) -> dict[str, Any]:
+def _arrived(query: dict[str, Any], wanted: set[str]) -> int:
+    """Bytes of the wanted layers that an earlier try left in the store."""
+    folder = os.path.join(query["store"], query.get("incoming", ""))
+    found = 0
+    for layer, size in zip(query["layers"], query.get("sizes") or (), strict=False):
+        if layer in wanted:
+            name = os.path.join(folder, layer.partition(":")[2])
+            found += next((min(size, _size(path)) for path in (name, f"{name}.part") if os.path.exists(path)), 0)
+    return found
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _engine(engine: Dockerd, store: str) -> dict[str, Any]:
     """What decides whether the image can be brought here."""
     info = engine.get("/info")
     status = info.get("DriverStatus") or []
     containerd = any("io.containerd.snapshotter" in str(value) for row in status for value in row)
     root = str(info.get("DockerRootDir") or "/var/lib/docker")
     architecture = str(info.get("Architecture", ""))
+    while not os.path.exists(store):  # a store is made when it is first used
+        store = os.path.dirname(store)
     return {
         "architecture": _ARCHITECTURES.get(architecture, architecture),
         "store": "containerd" if containerd else str(info.get("Driver", "")),
         "root": root,
         "free": _free(root),
+        "store_free": _free(store),
+        "shared": _device(root) == _device(store),
     }
+
+
+def _device(path: str) -> int:
+    """The file system of a path; that of its folder where we may not look into it."""
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return os.stat(os.path.dirname(path)).st_dev
 
 
 def _free(path: str) -> int | None:

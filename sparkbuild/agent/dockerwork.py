@@ -33,7 +33,11 @@ class DockerWork(Dockerd):
             self._answer.hang_up()
 
     def _told(
-        self, target: str, on_event: Callable[[dict[str, Any]], None], content: bytes | Iterable[bytes] = b"", size: int = 0
+        self,
+        target: str,
+        on_event: Callable[[dict[str, Any]], None],
+        content: bytes | Iterable[bytes] = b"",
+        size: int = 0,
     ) -> None:
         """Something that docker does with words on the way; hanging up in the middle ends it."""
         try:

@@ -37,8 +37,9 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     "sources": [{"host", "port"}] of layers that docker wants beyond those, "containerd": whether that is docker's
     store, "big"?: bytes}.
 
-    Result {"layers": ids, "bytes": what docker took}. Emits progress "docker". Waits while another pull is at work on
-    this node, and does nothing when that has brought the image. Errors: kind "space", "integrity", "node".
+    Result {"layers": ids, "fetched": bytes of layers beyond `arriving`, "found"?}. Emits progress "docker". Waits while
+    another pull is at work on this node, and does nothing (`found`) when that has brought the image. Errors: kind
+    "space", "integrity", "node".
     """
     threading.Thread(target=_beat, args=(reporter,), daemon=True).start()
     with _alone(reporter):
@@ -77,6 +78,7 @@ class _Pull:
             "layers": [f"sha256:{sha256}" for sha256, _ in layers],
         }
         self._partly = not request.get("containerd")  # whether layers that docker has may be left out of a load
+        self._fetched = 0
         self._has = False  # docker asked for a layer that it has
         self._progress: dict[str, tuple[int, int]] = {}
 
@@ -85,7 +87,7 @@ class _Pull:
         found = engine.image(reference)
         if found is not None and not problem(found, self._query):
             self._reporter.log(f"{reference} is there")
-            return {"layers": found["RootFS"]["Layers"], "bytes": 0}
+            return {"layers": found["RootFS"]["Layers"], "fetched": 0, "found": True}
         os.makedirs(self._folder, exist_ok=True)
         registry = Registry(self._folder, self._token, self._fetch)
         try:
@@ -100,7 +102,7 @@ class _Pull:
         if name != reference:
             engine.tag(found["Id"], reference)
         self._clean()
-        return {"layers": found["RootFS"]["Layers"], "bytes": registry.sent}
+        return {"layers": found["RootFS"]["Layers"], "fetched": self._fetched}
 
     def _pulled(self, registry: Registry) -> str:
         """Pull it; the name it has then."""
@@ -183,7 +185,7 @@ class _Pull:
             self._engine.break_off()
             raise ConnectionError("it has that layer")
         try:
-            self._receiver.receive(sha256, size)
+            self._fetched += self._receiver.receive(sha256, size)
         except AgentError as error:
             self._reporter.log(f"a layer that docker wants cannot be had: {error.fields['found']}")
             raise ConnectionError(str(error)) from None

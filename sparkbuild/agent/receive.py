@@ -61,7 +61,6 @@ class Receiver:
         self._sources = sources
         self._grew = grew
         self._problem = ""
-        self._buffer = memoryview(bytearray(_BLOCK))
 
     def receive(self, sha256: str, size: int) -> int:
         """Have the blob; returns the bytes that were received now. Somebody else who is at it is waited for. Errors:
@@ -141,16 +140,16 @@ class Receiver:
 
     def _some(self, file: Any, digest: Any, sha256: str, offset: int, size: int, source: Source) -> int:  # noqa: PLR0917 - as above
         """As much as one source gives, in bytes."""
-        start = offset
+        start, buffer = offset, memoryview(bytearray(_BLOCK))
         try:
             call = source.ask(sha256, offset, size)
             if call is None:
                 self._problem = f"{source.name} does not have it"
                 return 0
             with closing(call):
-                while offset < size and (count := call.recv_into(self._buffer[: size - offset])):
-                    _write(file, self._buffer[:count])
-                    digest.update(self._buffer[:count])
+                while offset < size and (count := call.recv_into(buffer[: size - offset])):
+                    _write(file, buffer[:count])
+                    digest.update(buffer[:count])
                     offset += count
                     self._grew(count)
             self._problem = f"{source.name} ended early"

@@ -59,7 +59,7 @@ def clear(folder: str, blobs: dict[str, int]) -> int:
     removed = 0
     with suppress(FileNotFoundError):
         for entry in os.listdir(folder):
-            name = entry.removesuffix(PART)
+            name = entry.removesuffix(PART).removesuffix(".stamp")  # a stamp is left by `put`
             path = os.path.join(folder, entry)
             with suppress(OSError):
                 state = os.lstat(path)

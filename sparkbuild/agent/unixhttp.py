@@ -44,8 +44,7 @@ class Answer:
             if method != "GET":
                 kind, size = ("json", len(content)) if isinstance(content, bytes) else ("x-tar", size)
                 head += f"Content-Type: application/{kind}\r\nContent-Length: {size}\r\n"
-            self._socket.sendall(f"{head}\r\n".encode())
-            self._send(content)
+            self._send(f"{head}\r\n".encode(), content)
             self.status, self.headers = self._head()
         except BaseException:
             self._socket.close()
@@ -94,11 +93,12 @@ class Answer:
         while self._data or self._more():
             yield self._take(len(self._data))
 
-    def _send(self, content: bytes | Iterable[bytes]) -> None:
+    def _send(self, head: bytes, content: bytes | Iterable[bytes]) -> None:
         if isinstance(content, bytes):
-            self._socket.sendall(content)
+            self._socket.sendall(head + content)
             return
         self.patient()
+        self._socket.sendall(head)
         try:
             for piece in content:
                 self._socket.sendall(piece)

@@ -66,7 +66,7 @@ class Post:
         self._leave.set()
 
     def stop(self) -> None:
-        """End it; over when nobody listens there any more."""
+        """End it, and wait for that."""
         self.leave()
         if self._thread.ident is not None:
             self._thread.join(timeout=5.0)
