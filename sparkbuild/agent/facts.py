@@ -22,6 +22,7 @@ OBSERVERS = {
     "node": "node",
     "preflight": "preflight",
     "network": "network",
+    "pruned": "oldimages",
 }
 WAITING = {"node", "preflight"}  # for docker, for peers: others are looked at meanwhile
 

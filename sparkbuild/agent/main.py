@@ -38,6 +38,8 @@ VERBS = {
     "relay": "relay",
     "pull": "pull",
     "describe": "describe",
+    "prune": "oldimages",
+    "adopt": "adopt",
 }
 
 

@@ -11,6 +11,7 @@ from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.images.docker import FILES, DockerSpec, archive_goal, python_in, reference, sync_goal
 from sparkbuild.images.dockerfile import built_goal
+from sparkbuild.images.prune import prune_goal
 from sparkbuild.images.venv import VenvSpec, folder_in_store, image_goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, artifact_goal, path_in_store
 from sparkbuild.nodes.sources import source_goal
@@ -52,6 +53,9 @@ def assemble(workspace: Workspace) -> Goals:
             builder.recipe(recipe, workspace.nodes_of(recipe))
         except ConfigError as error:
             goals.problems[f"recipes/{name}"] = error
+    for goal in tuple(goals.by_task.values()):
+        if goal.uri.scheme == "image" and isinstance(goal.spec, DockerSpec):
+            goals.add(prune_goal(goal, workspace.config.images.keep))
     return goals
 
 

@@ -11,6 +11,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.images.archive import ArchiveKind
 from sparkbuild.images.kind import ImageKind
+from sparkbuild.images.prune import PruneKind
 from sparkbuild.nodes.artifacts import ArtifactKind
 from sparkbuild.nodes.cluster import Nodes
 from sparkbuild.nodes.sources import SourceKind
@@ -28,6 +29,7 @@ def kinds(root: str, nodes: Nodes, target: Callable[[Goal, Run], BenchTarget] | 
         "source": SourceKind(root, nodes),
         "archive": ArchiveKind(root, nodes),
         "image": ImageKind(root, nodes),
+        "pruned": PruneKind(),
         "staged": FilesKind(),
         "lane": LaneKind(root, nodes, check_gates),
     }

@@ -53,12 +53,22 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fabric: str = ""
 
 
+class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[images]: docker images on nodes. `keep`: how many of a name `doit prune` leaves on a node. `pull`: an image by
+    digest that nodes lack is pulled from its registry by one of them and goes on from there ("once"), or by "each".
+    """
+
+    keep: Positive = 2
+    pull: Literal["once", "each"] = "once"
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """config.toml. `pools` bounds how many steps of one kind run at once."""
 
     nodes: dict[Name, Node] = {}
     clusters: dict[Name, Cluster] = {}
     pools: dict[Name, Positive] = {}
+    images: Images = Images()
 
 
 class VenvImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="venv", tag_field="kind"):

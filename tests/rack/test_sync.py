@@ -364,7 +364,7 @@ def test_the_operator_is_gone_in_the_middle(
         process.communicate(timeout=30)
         for node in three.nodes[:2]:
             wait_for(f"nobody listens on {node.name}", lambda node=node: listening(node) <= QUIET, 20)
-            assert node.run(["pgrep", "-f", "sparkbuild"]).out == ""
+            assert node.run(["pgrep", "-f", "sparkbuild.agent"]).out == ""
     finally:
         process.kill()
         for node in three.nodes[:2]:
