@@ -198,7 +198,7 @@ def _since(mirror: Mirror, old: str, new: str, reporter: Reporter) -> dict[str, 
         reporter.log(f"no subjects: {error}")
         return {"subjects": [], "count": 0, "told": told}
     subjects = ["".join(char if char.isprintable() else " " for char in line)[:160] for line in text.splitlines()]
-    told = f"{lost} commits of the old one are not in the new one" if lost else ""
+    told = f"no longer in it: {lost} of the old commits" if lost else ""
     return {"subjects": subjects, "count": count, "told": told}
 
 

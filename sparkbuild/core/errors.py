@@ -86,6 +86,15 @@ class NodeError(SparkbuildError):
     """A node cannot be reached or its agent did not answer."""
 
 
+class UpstreamError(SparkbuildError):
+    """A registry, a package index or a repository cannot be reached, or has not what was asked for.
+
+    `reached`: it answered, so what it said counts.
+    """
+
+    reached = False
+
+
 class NotMadeError(SparkbuildError):
     """A step ended without an error, yet what it should have made is not there."""
 

@@ -96,7 +96,7 @@ class SourceKind:
         if "unreachable" in fact:
             return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
         if fact["present"]:
-            return Verdict(OK, (), 0, fact, f"{fact['files']} files, {fact['bytes'] / 1e6:.1f} MB")
+            return Verdict(OK, (), 0, fact, f"files: {fact['files']}, {fact['bytes'] / 1e6:.1f} MB")
         if fact.get("problem"):
             return Verdict(RUN, (Reason("content", str(fact["problem"])),), last.bytes if last else None, fact)
         reasons = differences(last.parts, goal.key.parts) if last else ()

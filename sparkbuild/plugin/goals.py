@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Goal
 from sparkbuild.images.docker import FILES, DockerSpec, archive_goal, python_in, reference, sync_goal
 from sparkbuild.images.dockerfile import built_goal
@@ -48,6 +48,12 @@ def assemble(workspace: Workspace) -> Goals:
             builder.archive(image)  # though no node may need it
         for node in builder.image_nodes[name]:
             builder.image(name, node)
+    for lock in workspace.locks.values():
+        for component in lock.sources():
+            try:
+                builder.source(lock, component)
+            except LockError as error:
+                goals.problems.setdefault(f"locks/{lock.name}", error)
     for name, recipe in workspace.recipes.items():
         try:
             builder.recipe(recipe, workspace.nodes_of(recipe))
@@ -119,7 +125,7 @@ class _Builder:
     def _built(self, image: Image, settings: DockerfileImage) -> Goal:
         """Its sources and artifacts come to this machine, its base into the docker of the build node."""
         missing = unpublished(image.lock, settings.sources)
-        sources = {name: self._source(image.lock, name) for name in settings.sources if name not in missing}
+        sources = {name: self.source(image.lock, name) for name in settings.sources if name not in missing}
         base = base_of(image)
         under = self.archive(self.workspace.images[base]) if base else None
         spec = built.spec_of(image, settings, under, sources)
@@ -132,7 +138,8 @@ class _Builder:
             needs.append(there)
         return self.goals.add(built_goal(settings.build_node, spec, image.inputs, tuple(needs)))
 
-    def _source(self, lock: SourceLock, component: str) -> Goal:
+    def source(self, lock: SourceLock, component: str) -> Goal:
+        """A git source on this machine. Raises LockError when the lock does not pin all of it."""
         return self.goals.add(source_goal(LOCAL, built.source_spec(lock, component)))
 
     def _artifact(self, node: str, lock: str, component: str, spec: ArtifactSpec) -> Goal:

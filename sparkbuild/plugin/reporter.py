@@ -8,6 +8,7 @@ from typing import Any
 
 from doit.exceptions import UnmetDependency
 
+from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin import units
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.hints import spoken
@@ -71,7 +72,7 @@ class Reporter:
         self._counts["up to date"] += 1
         goal = goal_of(task)
         session = current()
-        if goal and session and goal.uri.scheme == "artifact" and session.step(goal).unneeded:
+        if goal and session and goal.uri.scheme in DOWNLOADS and session.step(goal).unneeded:
             return  # a download of something that is complete: an image may stand on twenty
         self.display.line(f"ok    {task.name}{self._why(task, ok=True)}")
 

@@ -9,6 +9,8 @@ from sparkbuild.plugin.action import Proc
 from sparkbuild.plugin.checker import FactChecker
 from sparkbuild.plugin.factory import group_of, stop_task, task_of
 from sparkbuild.plugin.lockfiles import check_task, pin_task
+from sparkbuild.plugin.lockupdate import update_tasks
+from sparkbuild.plugin.lockverify import verify_tasks
 from sparkbuild.plugin.reprotask import repro_tasks
 from sparkbuild.plugin.session import STATE_FILE, session
 
@@ -47,6 +49,8 @@ def task_sparkbuild() -> Iterator[dict[str, Any]]:
         yield stop_task(recipe, nodes, grace)
     yield from repro_tasks(here)
     yield check_task(here)
-    broken = (name.removeprefix("locks/") for name in here.goals.problems if name.startswith("locks/"))
+    yield from verify_tasks(here)
+    yield from update_tasks(here)
+    broken = (name.removeprefix("locks/") for name in here.workspace.problems if name.startswith("locks/"))
     for name in (*here.workspace.locks, *broken):  # pinning anew may be what mends a broken one
         yield pin_task(here, name)
