@@ -94,7 +94,8 @@ def key_of(spec: DockerfileSpec, inputs: tuple[Input, ...]) -> Key:
     for path in spec.files:
         parts[f"file {os.path.basename(path)}"] = hashes[path]
     parts |= {"args": dict(spec.args), "secrets": sorted(spec.secrets), "network": spec.network, "epoch": spec.epoch}
-    parts["gates"] = [msgspec.to_builtins(gate) for gate in spec.gates]
+    # lists, not tuples: parts are compared with those that were read back from JSON
+    parts["gates"] = [{**msgspec.to_builtins(gate), "command": list(gate.command)} for gate in spec.gates]
     return Key(parts)
 
 

@@ -55,9 +55,9 @@ def shown(value: Arg) -> str:
 
 def refuse_secrets(spec: DockerfileSpec, text: str, secrets: Mapping[str, str]) -> None:
     """Raise ConfigError when the Dockerfile, an arg or a gate holds a secret's value. The value is not told."""
-    places = {spec.dockerfile: text}
-    places |= {f"arg {name}": shown(value) for name, value in spec.args.items()}
+    places = {f"arg {name}": shown(value) for name, value in spec.args.items()}
     places |= {f"gate {gate.id}": "\n".join([*gate.command, *gate.env.values()]) for gate in spec.gates}
+    places[spec.dockerfile] = text
     for name, value in secrets.items():
         held = next((place for place, said in places.items() if len(value) >= _LEAST and value in said), "")
         if held:
