@@ -24,13 +24,15 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     engine = Dockerd(query["docker"] or SOCKET)
     try:
         found = engine.image(query["reference"])
-        why = problem(found, query)
+        pinned = bool(query.get("pinned")) and engine.image(query["pinned"]) is not None
+        why = _unproven(found, query) if "pinned" in query else problem(found, query)
         if found is None or why:
             lacking = missing(engine, query["layers"]) if query["layers"] else None
             fact = {
                 "present": False,
                 "problem": why,
                 "missing": lacking,
+                "pinned": pinned,
                 "arrived": _arrived(query, set(lacking or ())),
                 "engine": _engine(engine, query["store"]),
             }
@@ -38,7 +40,8 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     except DockerdError as error:
         return {"present": False, "silent": error.problem, "next": error.fields["next"]}
     layers = found["RootFS"]["Layers"]
-    return {"present": True, "bytes": found["Size"], "layers": layers, "architecture": found["Architecture"]}
+    told = {"bytes": found["Size"], "layers": layers, "architecture": found["Architecture"]}
+    return {"present": True, **told, "pinned": pinned}
 
 
 def missing(engine: Dockerd, layers: list[str]) -> list[str]:
@@ -61,10 +64,12 @@ def problem(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
     """What is wrong with an image (ImageInspect); "" when it is right, or not there at all.
 
     A label alone proves nothing: it can be put on any image. So the layers must be those that the label lists, and
-    those that are known from elsewhere.
+    those that are known from elsewhere. Without a key, these layers are all that counts.
     """
     if found is None:
         return ""
+    if not query["key"]:
+        return _unproven(found, {**query, "pinned": ""})
     labels = (found.get("Config") or {}).get("Labels") or {}
     layers = (found.get("RootFS") or {}).get("Layers") or []
     key = str(labels.get("sparkbuild.key", ""))
@@ -77,6 +82,16 @@ def problem(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
         (found.get("Architecture") != query["architecture"], f"is for {found.get('Architecture')}"),
     )
     return next((f"{query['reference']} {text}" for wrong, text in told if wrong), "")
+
+
+def _unproven(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
+    """Why an image that others made does not count; "" when it does, or is not there at all. Its digest in the registry
+    is lost on the way from node to node, but not its layers.
+    """
+    if found is None or query["pinned"] in (found.get("RepoDigests") or ()):
+        return ""
+    layers = (found.get("RootFS") or {}).get("Layers") or []
+    return "" if query["layers"] == layers else f"{query['reference']} is another image there"
 
 
 def _parts(found: dict[str, Any]) -> dict[str, Any] | None:

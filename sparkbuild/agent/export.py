@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "name", "reference", "key", "parts", "lock", "gates"}; result {"bytes", "layers"}.
+    """Request {"store", "docker", "name", "reference", "key", "parts", "lock", "gates", "prebuilt"?}; result {"bytes",
+    "layers"}. `prebuilt`: others made it, and it has no label of ours.
 
     Errors: kind "integrity" when the image is not the one of that key, or what docker gives is not what it says;
     "space", "node". What was exported before and is right is not written again.
@@ -52,7 +53,7 @@ def _export(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveRe
     engine = DockerWork(request["docker"] or SOCKET, timeout=3600.0)  # before the first byte, docker copies all of it
     found = engine.image(request["reference"])
     labels = ((found or {}).get("Config") or {}).get("Labels") or {}
-    if found is None or labels.get("sparkbuild.key") != request["key"]:
+    if found is None or (labels.get("sparkbuild.key") != request["key"] and not request.get("prebuilt")):
         raise AgentError(
             f"{request['reference']} is not in docker as it was built",
             kind="integrity",

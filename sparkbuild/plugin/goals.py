@@ -10,18 +10,20 @@ import msgspec
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Goal
 from sparkbuild.images.docker import FILES, DockerSpec, archive_goal, python_in, reference, sync_goal
-from sparkbuild.images.dockerfile import built_goal
+from sparkbuild.images.dockerfile import DockerfileSpec, built_goal
 from sparkbuild.images.prune import prune_goal
 from sparkbuild.images.venv import VenvSpec, folder_in_store, image_goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, artifact_goal, path_in_store
 from sparkbuild.nodes.sources import source_goal
 from sparkbuild.plugin import built
+from sparkbuild.plugin.prebuilt import prebuilt_goals
 from sparkbuild.serving.lane import LaneSpec, lane_goal
 from sparkbuild.staging.files import FilesSpec, files_goal
 from sparkbuild.workspace.bases import base_of
 from sparkbuild.workspace.dockerfileimage import unpublished
 from sparkbuild.workspace.imagefile import place_of
 from sparkbuild.workspace.load import LOCAL
+from sparkbuild.workspace.reference import is_reference
 from sparkbuild.workspace.schema import DockerfileImage, DockerImage, Staging, VenvImage
 from sparkbuild.workspace.sourcelock import SourceLock
 from sparkbuild.workspace.workspace import Image, Recipe, Workspace
@@ -60,7 +62,7 @@ def assemble(workspace: Workspace) -> Goals:
         except ConfigError as error:
             goals.problems[f"recipes/{name}"] = error
     for goal in tuple(goals.by_task.values()):
-        if goal.uri.scheme == "image" and isinstance(goal.spec, DockerSpec):
+        if goal.uri.scheme == "image" and isinstance(goal.spec, DockerSpec | DockerfileSpec):
             goals.add(prune_goal(goal, workspace.config.images.keep))
     return goals
 
@@ -152,15 +154,18 @@ class _Builder:
         """All goals of a recipe: what it stages on each node, its lane, its report."""
         self._check_runtime(recipe)
         staged = [{block.id: self._staged(recipe, block, node) for block in recipe.spec.staging} for node in nodes]
-        images = [self.image(recipe.spec.image, node) for node in nodes]
+        if is_reference(recipe.spec.image):
+            images = [self.goals.add(goal) for goal in prebuilt_goals(self.workspace, recipe.spec.image, nodes)]
+        else:
+            images = [self.image(recipe.spec.image, node) for node in nodes]
         lane = self.goals.add(self._lane(recipe, nodes, images, staged))
         self.goals.lanes[recipe.name] = lane
         bench = recipe.spec.bench
         if bench is not None:
             from sparkbuild.bench.kind import bench_goal  # noqa: PLC0415 - a workspace without benches need not load it
 
-            used = (self.workspace.images[name].lock for name in (recipe.spec.image, bench.image))
-            locks = {lock.name: lock.sha256 for lock in used}
+            used = (self.workspace.images.get(name) for name in (recipe.spec.image, bench.image))
+            locks = {image.lock.name: image.lock.sha256 for image in used if image is not None}
             harness = self.image(bench.image, LOCAL)
             self.goals.add(bench_goal(recipe.name, recipe.spec.cluster, bench, lane, harness, locks=locks))
 
@@ -189,7 +194,8 @@ class _Builder:
 
     def _check_runtime(self, recipe: Recipe) -> None:
         """A container runs in a docker image, a process in an environment."""
-        kind = "venv" if isinstance(self.workspace.images[recipe.spec.image].spec, VenvImage) else "docker"
+        image = self.workspace.images.get(recipe.spec.image)
+        kind = "venv" if image is not None and isinstance(image.spec, VenvImage) else "docker"
         runtime = recipe.spec.serve.runtime
         if (kind == "docker") != (runtime == "docker"):
             raise ConfigError(
@@ -201,7 +207,7 @@ class _Builder:
 
     def _lane(self, recipe: Recipe, nodes: tuple[str, ...], images: list[Goal], staged: list[dict[str, Goal]]) -> Goal:
         serve = recipe.spec.serve
-        lock = self.workspace.images[recipe.spec.image].lock
+        image = self.workspace.images.get(recipe.spec.image)
         cluster = recipe.spec.cluster
         in_docker = serve.runtime == "docker"
         spec = LaneSpec(
@@ -219,7 +225,7 @@ class _Builder:
             image_entrypoint=tuple(getattr(images[0].spec, "entrypoint", ())),
             image=reference(images[0].spec.name, images[0].key) if in_docker else folder_in_store(images[0]),
             staged={block: goal.spec.dst for block, goal in staged[0].items()},
-            lock=f"{lock.name}@{lock.sha256}",
+            lock=f"{image.lock.name}@{image.lock.sha256}" if image else recipe.spec.image,
             gates=tuple(recipe.spec.gates),
             runtime=serve.runtime,
             model=serve.model,
@@ -243,7 +249,8 @@ def _image_nodes(workspace: Workspace) -> dict[str, list[str]]:
     """
     found: dict[str, dict[str, None]] = {name: {} for name in workspace.images}
     for recipe in workspace.recipes.values():
-        found[recipe.spec.image].update(dict.fromkeys(workspace.nodes_of(recipe)))
+        if recipe.spec.image in found:
+            found[recipe.spec.image].update(dict.fromkeys(workspace.nodes_of(recipe)))
         if recipe.spec.bench:
             found[recipe.spec.bench.image][LOCAL] = None  # a harness runs on this machine and asks the lane from here
     first = next(iter(workspace.config.nodes))

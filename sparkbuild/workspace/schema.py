@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z", max_length=64)]
+ImageName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/@-]*\Z", max_length=512)]
 Component = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\Z", max_length=64)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -287,14 +288,15 @@ class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecipeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """recipe.toml. `model_id` is the id the engine must list under /v1/models.
+    """recipe.toml. `model_id` is the id the engine must list under /v1/models. `image` is one of the workspace, or one
+    of a registry by its digest: `name@sha256:...`.
 
     `files` are local files the command uses. `protect` keeps a running lane from being replaced or stopped by anything
     but `doit stop:<recipe>`.
     """
 
     cluster: Name
-    image: Name
+    image: ImageName
     model_id: str
     serve: Serve
     description: str = ""
