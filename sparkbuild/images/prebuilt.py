@@ -28,7 +28,7 @@ from sparkbuild.images.content import BLOBS, describe
 from sparkbuild.images.docker import reference
 from sparkbuild.images.relays import Relays
 from sparkbuild.images.room import check_disk, check_room
-from sparkbuild.images.sync import silent
+from sparkbuild.images.sync import unasked
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.relay import INCOMING
 from sparkbuild.nodes.survey import survey
@@ -49,7 +49,7 @@ class PrebuiltSpec(msgspec.Struct, frozen=True):
 def prebuilt_goal(node: str, spec: PrebuiltSpec) -> Goal:
     """The goal of having the image in a node's docker."""
     image = spec.image
-    pinned = image.pinned or f"{image.repository}:{image.tag or 'latest'}"
+    pinned = image.pinned or tagged(image)
     return Goal(
         task=f"sync:{spec.name}:{node}",
         uri=Uri("image", node, spec.name),
@@ -85,27 +85,25 @@ class PrebuiltKind:
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """In docker with the registry's digest, or with the layers that an image of this digest was seen to have."""
-        image = goal.spec.image
-        if "unreachable" in fact:
-            return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
-        if "silent" in fact:
-            return Verdict(UNKNOWN, (Reason("docker", silent(goal.node, fact)),), None, fact)
-        if not image.digest:
-            text = f"{image.repository}:{image.tag or 'latest'} is another image whenever its maker likes"
-            return Verdict(RUN, (Reason("image", text),), None, fact)
-        if fact["present"]:
+        unknown = unasked(goal, fact)
+        if unknown is not None:
+            return unknown
+        known, size = self._known(goal), None
+        if not goal.spec.image.digest:
+            text = f"{tagged(goal.spec.image)} is another image whenever its maker likes"
+        elif fact["present"]:
             text = f"{fact['architecture']}, {len(fact['layers'])} layers, {fact['bytes'] / 1e6:.1f} MB"
             return Verdict(OK, (), 0, fact, text)
-        if fact.get("pinned"):
-            return Verdict(RUN, (Reason("image", "is there, without a name of ours"),), 0, fact)
-        known = self._known(goal)
-        wanted, found = known.get("architecture"), (fact.get("engine") or {}).get("architecture")
-        if wanted and found and wanted != found:
-            text = f"image for {wanted}, node {goal.node} is {found}"
-            return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)
-        size = known.get("bytes") or (last.bytes if last else None)
-        text = fact.get("problem") or ("was there before, is gone" if last else "not on the node yet")
-        return Verdict(RUN, (Reason("image", str(text)),), size, fact)
+        elif fact.get("pinned"):
+            text, size = "is there, without a name of ours", 0
+        else:
+            wanted, found = known.get("architecture"), fact["engine"]["architecture"]
+            if wanted and found and wanted != found:
+                text = f"image for {wanted}, node {goal.node} is {found}"
+                return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)
+            text = str(fact["problem"] or ("was there before, is gone" if last else "not on the node yet"))
+            size = known.get("bytes") or (last.bytes if last else None)
+        return Verdict(RUN, (Reason("image", text),), size, fact)
 
     def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
         """Why it cannot be had: a tag instead of a digest, a registry that does not answer or does not have it."""
@@ -234,20 +232,25 @@ class PrebuiltKind:
         os.rename(part, place)
 
 
+def tagged(image: Reference) -> str:
+    """An image by its tag."""
+    return f"{image.repository}:{image.tag or 'latest'}"
+
+
 def floating(image: Reference) -> ConfigError:
     """What is said of a tag: the digest that it means now."""
-    tagged = f"{image.repository}:{image.tag or 'latest'}"
+    name = tagged(image)
     try:
         digest = registry.digest_of(image)
     except SparkbuildError as error:
         return ConfigError(
-            f"{tagged} is a floating tag",
+            f"{name} is a floating tag",
             found=f"what it means now cannot be told: {error.what}, {error.found}",
             wanted="an image by its digest: name@sha256:...",
             next="docker buildx imagetools inspect, or docker pull, says the digest",
         )
     return ConfigError(
-        f"{tagged} is a floating tag",
+        f"{name} is a floating tag",
         found=f"it means {digest} now",
         wanted="an image by its digest, which is the same tomorrow",
         next=f'write image = "{image.repository}@{digest}"',

@@ -14,7 +14,7 @@ from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
 from sparkbuild.images.docker import reference
-from sparkbuild.images.sync import silent
+from sparkbuild.images.sync import unasked
 
 
 class PruneSpec(msgspec.Struct, frozen=True):
@@ -51,10 +51,9 @@ class PruneKind:
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """None too many, or which would go."""
         del last
-        if "unreachable" in fact:
-            return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
-        if "silent" in fact:
-            return Verdict(UNKNOWN, (Reason("docker", silent(goal.node, fact)),), None, fact)
+        unknown = unasked(goal, fact)
+        if unknown is not None:
+            return unknown
         if "old" not in fact:
             return Verdict(UNKNOWN, (Reason("docker", str(fact.get("problem"))),), None, fact)
         if fact["old"]:

@@ -46,10 +46,9 @@ class SyncKind:
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """In docker with this key and these layers, or why not, or why that cannot be told."""
-        if "unreachable" in fact:
-            return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
-        if "silent" in fact:
-            return Verdict(UNKNOWN, (Reason("docker", silent(goal.node, fact)),), None, fact)
+        unknown = unasked(goal, fact)
+        if unknown is not None:
+            return unknown
         if fact["present"]:
             text = f"{fact['architecture']}, {len(fact['layers'])} layers, {fact['bytes'] / 1e6:.1f} MB"
             return Verdict(OK, (), 0, fact, text)
@@ -122,7 +121,12 @@ def _partial(moves: tuple[tuple[Blob, ...], int] | None, receipt: dict[str, Any]
     return tuple(Reason("layers", text) for text in told)
 
 
-def silent(node: str, fact: dict[str, Any]) -> str:
-    """Why docker on a node cannot be asked, and what to do about it."""
-    text = f"docker on {node} cannot be asked: {fact['silent']}"
-    return f"{text} ({fact['next']})" if fact.get("next") else text
+def unasked(goal: Goal, fact: dict[str, Any]) -> Verdict | None:
+    """Why it cannot be told what a node's docker has, and what to do about it; None when it can."""
+    if "unreachable" in fact:
+        return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
+    if "silent" not in fact:
+        return None
+    text = f"docker on {goal.node} cannot be asked: {fact['silent']}"
+    text += f" ({fact['next']})" if fact.get("next") else ""
+    return Verdict(UNKNOWN, (Reason("docker", text),), None, fact)

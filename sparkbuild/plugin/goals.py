@@ -61,9 +61,7 @@ def assemble(workspace: Workspace) -> Goals:
             builder.recipe(recipe, workspace.nodes_of(recipe))
         except ConfigError as error:
             goals.problems[f"recipes/{name}"] = error
-    for goal in tuple(goals.by_task.values()):
-        if goal.uri.scheme == "image" and isinstance(goal.spec, DockerSpec | DockerfileSpec):
-            goals.add(prune_goal(goal, workspace.config.images.keep))
+    builder.prunes()
     return goals
 
 
@@ -139,6 +137,12 @@ class _Builder:
                 there = self.goals.by_task[there.task] = msgspec.structs.replace(there, transient=True)
             needs.append(there)
         return self.goals.add(built_goal(settings.build_node, spec, image.inputs, tuple(needs)))
+
+    def prunes(self) -> None:
+        """Next to each docker image of the workspace on a node, the removal of older ones."""
+        for goal in tuple(self.goals.by_task.values()):
+            if goal.uri.scheme == "image" and isinstance(goal.spec, DockerSpec | DockerfileSpec):
+                self.goals.add(prune_goal(goal, self.workspace.config.images.keep))
 
     def source(self, lock: SourceLock, component: str) -> Goal:
         """A git source on this machine. Raises LockError when the lock does not pin all of it."""
