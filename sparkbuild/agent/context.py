@@ -72,33 +72,31 @@ def _make(request: dict[str, Any], part: str, reporter: Reporter) -> tuple[str, 
                 raise _changed(artifact["filename"], path, found, artifact["sha256"])
             tar.add(f"artifacts/{artifact['filename']}", Content(path))
         for source in request["sources"]:
-            held.enter_context(_source(tar, request["store"], source, work))
+            _add_source(tar, request["store"], source, work, held)
         made = tar.write(os.path.join(part, _CONTEXT), reporter)
     shutil.rmtree(work)
     return made
 
 
-def _source(tar: ContextTar, store: str, source: dict[str, Any], work: str) -> ExitStack:
-    """Add a source; what is returned is closed when the context is written."""
+def _add_source(tar: ContextTar, store: str, source: dict[str, Any], work: str, held: ExitStack) -> None:
+    """Add a source; what must stay open until the context is written is given to `held`."""
     path = inside(store, source["archive"])
     wanted = str((read_json(os.path.join(os.path.dirname(path), "receipt.json")) or {}).get("sha256", ""))
     found = artifacts.sha256_of(path)
     if found != wanted:
         raise _changed(f"source {source['component']}", path, found, wanted or "a receipt")
     prefix = f"sources/{source['component']}"
-    held = ExitStack()
     if not source["patches"]:
         archive = held.enter_context(_open(path))
         for member in archive:
             tar.add_member(prefix, archive, member)
-        return held
+        return
     folder = os.path.join(work, source["component"])
     _unpack(path, folder)
     for patch in source["patches"]:
         _apply(patch, source["component"], folder)
     for name in _walk(folder):
         tar.add_path(f"{prefix}/{name}", os.path.join(folder, name))
-    return held
 
 
 def _open(path: str) -> tarfile.TarFile:

@@ -93,7 +93,7 @@ class ContextTar:
 
     def add_member(self, prefix: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         """Add a member of another tar, which stays open until this one is written."""
-        name = f"{prefix}/{member.name}"
+        name = f"{prefix}/{checked(member.name, prefix)}"
         if member.isdir():
             self.add(name, _Folder())
         elif member.issym():
