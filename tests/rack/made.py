@@ -114,5 +114,6 @@ def _random_layer(seed: str, size_mb: int) -> bytes:
     with tarfile.open(fileobj=out, mode="w") as tar:
         entry = tarfile.TarInfo(f"data/{seed}")
         entry.size, entry.mode = size_mb << 20, 0o644
-        tar.addfile(entry, io.BytesIO(random.Random(seed).randbytes(entry.size)))
+        source = random.Random(seed)
+        tar.addfile(entry, io.BytesIO(b"".join(source.randbytes(1 << 20) for _ in range(size_mb))))
     return out.getvalue()
