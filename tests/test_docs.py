@@ -20,6 +20,7 @@ DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").gl
 TABLES: dict[str, type[msgspec.Struct]] = {
     "### `[nodes.<name>]`": schema.Node,
     "### `[clusters.<name>]`": schema.Cluster,
+    "### `[images]`": schema.Images,
     "### Kind `venv`": schema.VenvImage,
     "### Kind `docker`": schema.DockerImage,
     "### Kind `dockerfile`": schema.DockerfileImage,

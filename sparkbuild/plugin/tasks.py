@@ -28,7 +28,7 @@ def config(**settings: Any) -> dict[str, Any]:
         "check_file_uptodate": FactChecker,
         "reporter": "sparkbuild",
         "default_tasks": [],
-        "num_process": 4,
+        "num_process": 8,  # a relay feeds those nodes together whose steps are at work together
         "par_type": "thread",
         "verbosity": 0,
         **settings,
