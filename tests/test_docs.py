@@ -184,7 +184,7 @@ def test_the_plan_as_json_has_the_documented_fields(block: str):
 
 COMMANDS = {"completion", "forget", "health", "help", "ignore", "list", "logs", "plan", "run", "status", "trust", "why"}
 WITHHELD = {"clean", "dumpdb", "info", "reset-dep"}  # of doit's own commands
-TASKS = {"artifact", "bench", "image", "lock", "repro", "serve", "stage", "stop", "sync", "test"}
+TASKS = {"artifact", "bench", "image", "lock", "prune", "repro", "serve", "stage", "stop", "sync", "test"}
 
 
 def test_the_commands_are_those_of_the_package():

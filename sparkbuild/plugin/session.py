@@ -173,7 +173,7 @@ class Session:
         """The configuration error that keeps a task of this name from existing, if there is one."""
         basename, _, rest = task.partition(":")
         name = rest.split(":", 1)[0]
-        folder = "images" if basename in {"image", "sync", "repro"} else "recipes"
+        folder = "images" if basename in {"image", "prune", "sync", "repro"} else "recipes"
         return self.goals.problems.get(f"{folder}/{name}")
 
     def close(self) -> None:
