@@ -7,10 +7,10 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from sparkbuild.core.errors import LockError
+from sparkbuild.core.errors import LockError, SparkbuildError
 from sparkbuild.core.key import Key
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.secrets import read_secrets
@@ -74,7 +74,8 @@ class Builder:
         finally:
             for place in dict.fromkeys((LOCAL, node)):
                 request = {"name": spec.name, "discard": True}
-                self._nodes.agent(place).call("context", request, final=True)
+                with suppress(SparkbuildError):  # the next build removes it, and what went wrong before is the news
+                    self._nodes.agent(place).call("context", request, final=True)
 
     def _context(self, spec: DockerfileSpec, key: Key, text: str) -> dict[str, Any]:
         return {
