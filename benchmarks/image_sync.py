@@ -82,11 +82,12 @@ def changed(op: Yard, holder: Node, node: Node, other: Made) -> None:
     )
 
 
-def three(op: Yard, nodes: Sequence[Node], image: Made, rate: float) -> None:
-    """With every wire limited: to one, then to all others."""
+def three(op: Yard, nodes: Sequence[Node], image: Made, other: Made, *, rate: float) -> None:
+    """With every wire limited: to one, then to all others. Nobody but the first has any of it."""
     holder, *others = nodes
+    for node in others:
+        forget(node, image, other)
     for node in nodes:
-        forget(node) if node is holder else forget(node, image)
         node.rate(rate)
     try:
         one = timed(lambda: op.sync(image.on(others[0].name)))
@@ -145,7 +146,7 @@ def main() -> None:
                 into_docker(op, holder, one)
             whole(op, holder, node, image)
             changed(op, holder, node, other)
-            three(op, rack.nodes, image, options.rate)
+            three(op, rack.nodes, image, other, rate=options.rate)
             in_sync(op, rack.nodes[1:], image)
 
 
