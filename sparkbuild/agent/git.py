@@ -202,12 +202,14 @@ _REASONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "there is no such repository",
         "has it moved or gone? Correct `.repository` in the lock; commit and tree stay what they are",
     ),
+    (("disconnect while", "still expected", "bad pack header", "early EOF"), "the answer was cut off", "run again"),
     (
         ("Could not resolve", "Connection refused", "timed out", "Couldn't connect", "Failed to connect",
-         "Could not read from remote", "unable to access", "Operation too slow", "hung up", "early EOF"),
+         "Could not read from remote", "unable to access", "Operation too slow", "hung up"),
         "the repository cannot be reached",
         "run again when it can",
     ),
+    (("protocol error", "invalid server response"), "what answers there is no git server", "is the URL right?"),
 )  # fmt: skip
 
 

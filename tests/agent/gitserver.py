@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -85,7 +86,7 @@ def pin(repo: Repo, commit: str = "", **changes: Any) -> dict[str, Any]:
         "ref": "main",
         "commit": commit,
         "tree": repo.tree(commit),
-        "time": int(repo.git("show", "-s", "--format=%ct", commit)),
+        "time": int(repo.git("rev-list", "-1", "--format=%ct", commit).split()[-1]),
         "lfs": "refused",
         "submodules": [],
         "patches": [],
@@ -105,6 +106,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.wrong = ""
+        self.delay = 0.0  # seconds before an answer
         self.requests: list[str] = []
         super().__init__(("127.0.0.1", 0), _Handler)
 
@@ -129,6 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.server.requests.append(f"{self.command} {self.path}")
         wrong = self.server.wrong
+        time.sleep(self.server.delay)
         if wrong in {"404", "401", "500"}:
             self.send_error(int(wrong))
         elif wrong == "dumb":
@@ -158,7 +161,11 @@ class _Handler(BaseHTTPRequestHandler):
         done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
         head, _, answer = done.stdout.partition(b"\r\n\r\n")
         if wrong == "huge" and "info/refs" in path:
-            answer = b"".join(_line(f"{'a' * 40} refs/heads/b{n}\n") for n in range(1_500_000))
+            answer = _line("# service=git-upload-pack\n") + b"0000"
+            answer += _line(f"{'a' * 40} refs/heads/a\0side-band-64k\n")
+            answer += b"".join(_line(f"{'a' * 40} refs/heads/b{n}\n") for n in range(1_400_000)) + b"0000"
+        if wrong == "nonsense" and "info/refs" in path:
+            answer = b"<html>no repository here</html>"
         if wrong == "cut" and self.command == "POST" and len(answer) > 2000:
             answer = answer[: len(answer) // 2]
         lines = [line.split(b": ", 1) for line in head.split(b"\r\n") if b": " in line]
