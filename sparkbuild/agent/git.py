@@ -185,6 +185,11 @@ _NO_SUCH = (
     "no such remote ref",
 )
 _REASONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (
+        ("dubious ownership",),
+        "the repository belongs to another user, and git does not read those",
+        "give its https:// or ssh:// URL, or a copy of this node's user",
+    ),
     (("No space left",), "there is no space left for the repository", "make room, then run again"),
     (
         ("Permission denied (", "could not read Username", "Authentication failed", "403", "401"),

@@ -136,8 +136,10 @@ class Mirror:
         tries += [["--", self.remote, f"+{ref}:refs/asked"]] if ref else []
         tries += [["--", self.remote, "+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*"]]
         for arguments in tries:
+            # What came without its history hides from the server that the commit, a part of it, is not here.
+            hidden = arguments[0] == "--" and os.path.exists(f"{self.path}/shallow")
             try:
-                self.git(*_ONE, *arguments, progress=True)
+                self.git(*_ONE, *(("--unshallow",) if hidden else ()), *arguments, progress=True)
             except GitError as error:
                 if not no_such_object(error):
                     refuse(error, self.url)

@@ -164,6 +164,18 @@ def test_every_kind_of_server(repo: Repo, store: Store, wrong: str):
         assert members(store.made(source))["README"][0] == "one\n"
 
 
+def test_an_older_commit_of_a_mirrored_branch(repo: Repo, store: Store):
+    """The newest came without its history; the server must be told that what is older is not here."""
+    first = pin(repo)
+    last = pin(repo, repo.commit({"more": "x"}))
+    repo.git("tag", "-d", "v1")
+    with serving(repo.path.parent) as server:
+        server.wrong = "old"  # it gives out tips of refs alone
+        url = f"{server.url}/engine/.git"
+        store.made({**last, "repository": url})
+        assert "more" not in members(store.made({**first, "repository": url}))
+
+
 # -- what goes wrong ------------------------------------------------------------------------------------------------
 
 
