@@ -111,6 +111,8 @@ class _Pull:
         for tag, image in self._steps():
             registry.offer(tag, image)
             self._try(partial(self._engine.pull, registry.repository, tag, self._said))
+            if image is not self._image:
+                self._reporter.log(f"docker keeps the lowest {len(image.layers)} layers")
         return f"{registry.repository}:whole"
 
     def _loaded(self, registry: Registry) -> str:

@@ -123,7 +123,8 @@ def test_what_failed_is_kept_and_what_was_used_is_not(three: Rack, op: Yard) -> 
             arrival.wait()
             raise ZeroDivisionError
 
-    pytest.raises(ZeroDivisionError, fail)
+    with pytest.raises(ZeroDivisionError):
+        fail()
     relay.close()
     assert spool(first) == []
     assert spool(second) == sorted(blob.sha256 for blob in blobs)
