@@ -44,16 +44,18 @@ class Outdated(FactCommand):
                 json.dumps({"rows": [row.as_dict() for row in rows]}, ensure_ascii=False, indent=1) + "\n"
             )
         else:
-            self._print([(row.name, row.locked, row.shown(), row.where) for row in rows])
-            if found:
+            self._print([(row.name, row.locked, row.shown(), row.where) for row in rows], [row.problem for row in rows])
+            if any(row.state == "newer" for row in rows):
                 self.outstream.write(spoken("doit lock:update NAME [component=ref] takes what is newer\n"))
         if not pos_args:
             found = 2 if self.tell_problems() else found
         return found
 
-    def _print(self, rows: list[tuple[str, str, str, str]]) -> None:
+    def _print(self, rows: list[tuple[str, str, str, str]], problems: list[str]) -> None:
         table = [_HEAD, *rows]
         widths = [max(len(row[at]) for row in table) for at in range(3)]
-        for row in table:
+        for row, problem in zip(table, ["", *problems], strict=True):
             cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
             self.outstream.write("  ".join([*cells, row[3]]).rstrip() + "\n")
+            if problem:
+                self.outstream.write(f"    {problem}\n")

@@ -44,7 +44,7 @@ class Row(msgspec.Struct, frozen=True):
 
     def shown(self) -> str:
         """The cell of the newest."""
-        return f"? {self.problem}" if self.state == SILENT else self.newest or "this is it"
+        return "?" if self.state == SILENT else self.newest or "this is it"
 
     def as_dict(self) -> dict[str, str]:
         """As JSON."""

@@ -281,9 +281,9 @@ def test_outdated_when_nobody_answers(space: Space):
     for path in space.index.iterdir():
         path.unlink()
     out = space.fails("outdated")
-    assert "? there is no such repository" in out
-    assert "? the registry does not answer as it should" in out
-    assert "? tiny: the package index cannot be asked" in out
+    assert "    there is no such repository" in out
+    assert "    the registry does not answer as it should" in out
+    assert "    tiny: the package index cannot be asked" in out
     rows = json.loads(space.fails("outdated", "--json"))["rows"]
     assert {row["state"] for row in rows} == {"unreachable"}
     assert "there is no lock 'x'" in space.fails("outdated", "x", code=3)
