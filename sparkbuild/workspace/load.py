@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.workspace import bases, nodecheck, sourcelock, toml
 from sparkbuild.workspace.findings import Findings
@@ -72,7 +74,8 @@ def load_config(root: str) -> Config:
     failure = findings.error()
     if failure is not None:
         raise failure
-    return Config(nodes=nodes, clusters={LOCAL: Cluster(nodes=(LOCAL,)), **config.clusters}, pools=config.pools)
+    clusters = {LOCAL: Cluster(nodes=(LOCAL,)), **config.clusters}
+    return msgspec.structs.replace(config, nodes=nodes, clusters=clusters)
 
 
 def _each(names: Iterator[str], kind: str, problems: dict[str, ConfigError], read: Callable[[str], T]) -> dict[str, T]:
