@@ -95,6 +95,7 @@ def _box(entry: dict[str, Any]) -> Box:
         "key": str(labels.get("sparkbuild.key", "")),
         "launch": str(labels.get("sparkbuild.launch", "")),
         "store": str(labels.get("sparkbuild.store", "")),
+        "by": str(labels.get("sparkbuild.by", "")),
         "state": str(entry.get("State", "")),
         "status": str(entry.get("Status", "")),
         "created": int(entry.get("Created", 0)),

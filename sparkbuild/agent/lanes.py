@@ -11,7 +11,7 @@ from sparkbuild.agent.files import read_json, write_json
 
 if TYPE_CHECKING:
     from sparkbuild.agent.boxes import Shelf
-    from sparkbuild.agent.records import LaneFact, LaneRecord
+    from sparkbuild.agent.records import Box, LaneFact, LaneRecord
 
 LANE_FORMAT = "sparkbuild-lane/v1"
 ANSWER_TIMEOUT = 2.0  # seconds; a healthy engine answers /health in milliseconds even under load
@@ -121,13 +121,15 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         if fact["listening"]:
             fact.update(_answers(found))
         if port != found["port"]:
-            fact["port_holder"] = _foreign(store, port, glance, pids)
+            fact["port_holder"] = _foreign(query, port, glance, pids)
     else:
         if found is not None:
             fact["last_lines"] = log_end(store, found, query, 15)
         ours = members(found) if found is not None and glance.inodes(port) else set()
-        fact["port_holder"] = _foreign(store, port, glance, ours)
-    fact["others"] = _others(query, shelf)
+        fact["port_holder"] = _foreign(query, port, glance, ours)
+    fact["others"], foreign = _others(query, shelf)
+    if foreign:
+        fact["foreign"] = foreign
     return dict(fact)
 
 
@@ -145,14 +147,15 @@ def _contained(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:
     fact["stranger"] = "" if shelf.problem or is_alive(box) else shelf.stranger(recipe)
 
 
-def _others(query: dict[str, Any], shelf: Shelf | None) -> list[str]:
-    """Other lanes that hold this node: a node serves one. Docker is asked when one of them may be in it. A lane of the
-    same recipe that another user launched from a store of his own is one too.
+def _others(query: dict[str, Any], shelf: Shelf | None) -> tuple[list[str], list[Box]]:
+    """Other lanes that hold this node: a node serves one. Docker is asked when one of them may be in it. The second are
+    those that were launched from another store, of the same recipe even: this store's operator cannot stop them.
     """
     from sparkbuild.agent.boxes import is_alive, is_of_another  # noqa: PLC0415 - 1 ms, once per look
 
     store, recipe = query["store"], query["recipe"]
     found = set()
+    foreign: list[Box] = []
     for name in names(store):
         other = record(store, name) if name != recipe else None
         if other is not None and not in_docker(other) and alive(other):
@@ -160,19 +163,25 @@ def _others(query: dict[str, Any], shelf: Shelf | None) -> list[str]:
         elif other is not None and in_docker(other) and other.get("stopped_at") is None and shelf is None:
             shelf = query.get("shelf") or shelf_of(query)
     if shelf is not None:
-        found |= {
-            box["recipe"]
-            for box in shelf.boxes
-            if is_alive(box) and (box["recipe"] != recipe or is_of_another(box, store))
-        }
-    return sorted(found)
+        living = [box for box in shelf.boxes if is_alive(box)]
+        foreign = [box for box in living if is_of_another(box, store)]
+        found |= {box["recipe"] for box in living if box not in foreign and box["recipe"] != recipe}
+    return sorted(found), foreign
 
 
-def _foreign(store: str, port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
+def _foreign(query: dict[str, Any], port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
     holder = procs.holder(port, glance) if port else None
     if holder is None or holder["pid"] in ours:
         return None
-    return {**holder, "lane": lane_of(store, holder["pid"])}
+    return named(query["store"], holder, port, str(query.get("docker") or ""))
+
+
+def named(store: str, holder: dict[str, Any], port: int, socket: str) -> dict[str, Any]:
+    """Who holds a port, with its `lane`, and its `container` when it is in one: "" where there is none of ours."""
+    from sparkbuild.agent.ports import container_of  # noqa: PLC0415 - a port is free, most often
+
+    found = {**holder, "lane": lane_of(store, holder["pid"]), "container": ""}
+    return found if found["lane"] else found | container_of(store, holder, port, socket)
 
 
 def _answers(found: LaneRecord) -> LaneFact:

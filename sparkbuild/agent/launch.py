@@ -55,7 +55,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, LEFT_GRACE)
         if request["port"]:
-            check_port(store, request["port"])
+            check_port(store, request["port"], str(request.get("docker") or ""))
         log = _new_log(recipe)
         _prune(folder)
         record = _start(request, store, log)
@@ -69,16 +69,19 @@ def _new_log(recipe: str) -> str:
     return os.path.join("lanes", recipe, f"{name}-{os.urandom(4).hex()}.log")
 
 
-def check_port(store: str, port: int) -> None:
+def check_port(store: str, port: int, socket: str) -> None:
     """Refuse when the port is held, naming the holder and, when it is one of ours, its lane."""
     deadline = time.monotonic() + DYING
     while (holder := procs.holder(port)) is not None and not holder["pid"] and time.monotonic() < deadline:
         time.sleep(0.05)
     if holder is None:
         return
-    lane = lanes.lane_of(store, holder["pid"])
+    holder = lanes.named(store, holder, port, socket)
+    lane = holder["lane"]
     who = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
-    if not holder["pid"]:
+    if holder["container"]:
+        who = f"container {holder['container']}"
+    elif not holder["pid"]:
         who = "a process of another user"
     raise AgentError(
         f"port {port} is in use",

@@ -65,6 +65,10 @@ def _module(verb: str) -> ModuleType:
 def _fields(error: OSError, store: str) -> dict[str, str]:
     """An error of the system as the fields of an error event."""
     fields = {"kind": "node", "what": error.strerror or type(error).__name__, "where": str(error.filename or "")}
+    if error.errno in (1, 13):  # EPERM, EACCES
+        from sparkbuild.agent.denied import fields_of  # noqa: PLC0415 - only for a message
+
+        return {**fields, **fields_of(str(error.filename or ""), store)}
     if error.errno not in (28, 122):  # ENOSPC, EDQUOT
         return {**fields, "found": "", "wanted": "", "next": ""}
     found = ""

@@ -74,9 +74,11 @@ def secrets_base(store: str, recipe: str) -> str:
     return os.path.join(MEMORY, f"sparkbuild-{os.geteuid()}", f"{recipe}-{name}")
 
 
-def forget(store: str, recipe: str) -> None:
-    """Remove the secrets of a lane that no longer runs."""
-    shutil.rmtree(secrets_base(store, recipe), ignore_errors=True)
+def forget(store: str, recipe: str, launch: str = "") -> None:
+    """Remove the secrets of a lane that no longer runs: of one launch, or of all."""
+    if launch:
+        _must_be_plain(launch)
+    shutil.rmtree(os.path.join(secrets_base(store, recipe), launch), ignore_errors=True)
 
 
 def _secrets(store: str, recipe: str, launch: str, values: dict[str, str]) -> str:

@@ -28,7 +28,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, launch.LEFT_GRACE)
         if request["port"]:
-            launch.check_port(store, request["port"])  # whoever has it would be taken for the container
+            # whoever has it would be taken for the container
+            launch.check_port(store, request["port"], str(request.get("docker") or ""))
         record: LaneRecord = {
             "format": lanes.LANE_FORMAT,
             "recipe": recipe,

@@ -11,7 +11,8 @@ class LaneRecord(TypedDict, total=False):
     `runtime` process: `pid` with `start_ticks` (field 22 of /proc/<pid>/stat) and `boot_id` name one process for ever;
     a pid alone does not. `runtime` docker: `container` is its full id, pid is 0, and the log is docker's. `launch` is
     the same text on all ranks of one launch. Times are unix seconds. `log` is relative to the store. `port` is 0 on
-    ranks that serve nobody. `ready` and `gates` are of rank 0, and stay None until each was passed.
+    ranks that serve nobody. `ready` and `gates` are of rank 0, and stay None until each was passed. `stopping`: it was
+    told to stop, {"at": time, "by": who}; `stopped_at`: it has.
     """
 
     format: str
@@ -37,13 +38,14 @@ class LaneRecord(TypedDict, total=False):
     ready: dict[str, Any] | None
     gates: list[dict[str, Any]] | None
     served_at: float | None
+    stopping: dict[str, Any] | None
     stopped_at: float | None
 
 
 class Box(TypedDict):
     """A container with our label. `state` is docker's (created, running, exited, ...), `status` docker's words for it
     ("Exited (137) 2 minutes ago"), `launch` which launch made it, `store` for which store (boxes.store_id, "" when it
-    does not say), `created` unix seconds.
+    does not say), `by` who launched it, `created` unix seconds.
     """
 
     id: str
@@ -52,6 +54,7 @@ class Box(TypedDict):
     key: str
     launch: str
     store: str
+    by: str
     state: str
     status: str
     created: int
@@ -59,10 +62,12 @@ class Box(TypedDict):
 
 class LaneFact(TypedDict, total=False):
     """What is seen of one rank of a lane: its record, whether that very process or container lives, listens and
-    answers, and who else holds the port ({"pid", "command", "user", "lane"}; pid 0: hidden from us; lane "": none of
-    this node's store). `state` is the container's, in docker's words. `left` are living containers of the recipe that
+    answers, and who else holds the port ({"pid", "command", "user", "lane", "container"}; pid 0: hidden from us; lane
+    "": none of this node's store; container "": it is in none of ours). `state` is the container's, in docker's words.
+    `left` are living containers of the recipe that
     the record does not name, `stranger` what has the container's name and is not ours, `others` the names of other
-    lanes that run on this node. `docker_problem`: why docker did not answer.
+    lanes that run on this node, `foreign` living containers of lanes that were launched from another store.
+    `docker_problem`: why docker did not answer.
     """
 
     record: LaneRecord | None
@@ -71,6 +76,7 @@ class LaneFact(TypedDict, total=False):
     left: list[Box]
     stranger: str
     others: list[str]
+    foreign: list[Box]
     docker_problem: str
     listening: bool
     answers: bool

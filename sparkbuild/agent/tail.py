@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "recipe", "lines", "follow"}; the lines as log events. Following ends with the lane."""
+    """Request {"store", "docker", "recipe", "lines", "follow"}; the lines as log events. Following ends with the lane.
+
+    First comes {"event": "launch", "rank", "nodes"}: what launch the log is of.
+    """
     found = lanes.record(request["store"], request["recipe"])
     if found is None:
         raise AgentError(
@@ -22,6 +25,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             kind="engine",
             next=f"doit serve:{request['recipe']}",
         )
+    reporter.emit("launch", rank=found.get("rank", 0), nodes=found["parts"].get("nodes") or [])
     if lanes.in_docker(found):
         return _of_container(found, request, reporter)
     path = os.path.join(request["store"], found["log"])
@@ -45,10 +49,20 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
 
 def _of_container(found: LaneRecord, request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    from sparkbuild.agent.dockerd import Dockerd  # noqa: PLC0415 - only for lanes in containers
+    from sparkbuild.agent.dockerd import Dockerd, DockerdError  # noqa: PLC0415 - only for lanes in containers
 
     container = found["container"]
     docker = Dockerd(str(request["docker"]))
-    for line in docker.logs(container, tail=max(1, request["lines"]), follow=bool(request["follow"])):
-        reporter.log(line)
+    try:
+        for line in docker.logs(container, tail=max(1, request["lines"]), follow=bool(request["follow"])):
+            reporter.log(line)
+    except DockerdError as error:
+        if error.status != 404:
+            raise
+        raise AgentError(
+            f"the log of lane {request['recipe']} is gone with its container, which was removed",
+            kind="engine",
+            found=f"no container {container[:12]}",
+            next=f"doit serve:{request['recipe']} launches it anew; what doit did is in .sparkbuild/runs",
+        ) from None
     return {"log": f"container {container[:12]}", "alive": lanes.alive(found, lanes.shelf_of(request))}

@@ -106,7 +106,7 @@ def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
         file.write(request["requirements"])
     argv = [python, "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "--progress-bar", "off"]
     argv += ["--disable-pip-version-check", "--no-input", "-r", wanted]
-    pip(argv, part, reporter, f"install {request['name']}", env)
+    pip(argv, part, reporter, f"install {request['name']}", env, remote=bool(request.get("remote")))
     shutil.rmtree(temporary, ignore_errors=True)
     os.makedirs(os.path.join(part, "files"))
     for name, text in request["files"].items():

@@ -21,15 +21,18 @@ LONGEST = 65536  # bytes of a line; of a longer one, its end
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "recipe", "until": "listening"|"dead"}.
+    """Request {"store", "docker", "recipe", "until": "listening"|"dead", "launch"?}.
 
     Emits {"event": "state", "alive", "listening", "lines": [new log lines]} on every change and at least each second.
-    Ends with {"alive", "listening", "last_lines", "state"} when it died, or at once when it listens and "until" says
-    so. It never connects to the port.
+    Ends with {"alive", "listening", "last_lines", "state", "launch", "stopping"} when it died, or at once when it
+    listens and "until" says so, or when another launch than "launch" is recorded; `launch` is the one that is recorded
+    then, `stopping` what it says of being stopped. It never connects to the port.
     """
     found = lanes.record(request["store"], request["recipe"])
     if found is None:
         raise AgentError(f"lane {request['recipe']} was never started here", kind="engine")
+    if request.get("launch") not in {None, "", found.get("launch", "")}:
+        return {"alive": False, "listening": False, "last_lines": [], "state": "", **_recorded(request)}
     source = _Container(found, request) if lanes.in_docker(found) else _Process(found, request["store"])
     seen: tuple[bool, bool] | None = None
     last = 0.0
@@ -41,8 +44,15 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             reporter.emit("state", alive=is_alive, listening=listening, lines=lines)
         if not is_alive or (listening and request.get("until") == "listening"):
             ending = lanes.log_end(request["store"], found, request, 15)
-            return {"alive": is_alive, "listening": listening, "last_lines": ending, "state": source.state}
+            seen_last = {"alive": is_alive, "listening": listening, "last_lines": ending, "state": source.state}
+            return {**seen_last, **_recorded(request)}
         time.sleep(source.period)
+
+
+def _recorded(request: dict[str, Any]) -> dict[str, Any]:
+    """What the record says by now: somebody may have stopped the lane, or launched it anew."""
+    now = lanes.record(request["store"], request["recipe"]) or {}
+    return {"launch": now.get("launch", ""), "stopping": now.get("stopping")}
 
 
 class _Process:

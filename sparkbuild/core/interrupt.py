@@ -1,4 +1,4 @@
-"""Stopping well: SIGINT and SIGTERM end the children, save the state, and exit 130 or 143 without a traceback."""
+"""Stopping well: SIGINT, SIGTERM and SIGHUP end the children, save the state, and exit 128 + their number, quietly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from typing import Any
 
 
 class Interrupted(SystemExit):
-    """The run was told to stop; the exit code is 128 + the signal's number."""
+    """The run was told to stop; the exit code is 128 + the signal's number. `again`: it had been told so before, and
+    cleaning up is not waited for.
+    """
+
+    again = False
 
 
 class Cancel:
@@ -20,7 +24,8 @@ class Cancel:
     def __init__(self) -> None:
         self._event = threading.Event()
         self._signal = 0
-        self._active = 0
+        self._active: list[str] = []
+        self.cut: list[str] = []
         self._idle = threading.Condition()
         self._on_stop: list[Callable[[], None]] = []
         self._held = 0
@@ -69,21 +74,32 @@ class Cancel:
             self._held -= step
 
     @contextmanager
-    def working(self) -> Iterator[None]:
-        """Mark a thread as being inside a step; `drain` waits for these to clean up."""
+    def working(self, name: str) -> Iterator[None]:
+        """Mark a thread as being inside a step; `drain` waits for these to clean up. What a second signal tears out of
+        one is in `cut` afterwards.
+        """
         with self._idle:
-            self._active += 1
+            self._active.append(name)
         try:
             yield
+        except Interrupted as stop:
+            self.cut += [name] if stop.again else []
+            raise
         finally:
             with self._idle:
-                self._active -= 1
+                self._active.remove(name)
                 self._idle.notify_all()
+
+    @property
+    def at_work(self) -> tuple[str, ...]:
+        """The steps that threads are inside of."""
+        with self._idle:
+            return tuple(self._active)
 
     def drain(self, seconds: float) -> bool:
         """Wait until no step is at work any more; False when some still is after `seconds`."""
         with self._idle:
-            return self._idle.wait_for(lambda: self._active == 0, timeout=seconds)
+            return self._idle.wait_for(lambda: not self._active, timeout=seconds)
 
 
 cancel = Cancel()
@@ -91,18 +107,23 @@ cancel = Cancel()
 
 @contextmanager
 def handling(target: Cancel = cancel) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into Interrupted in the main thread for the duration of a run."""
+    """Turn SIGINT, SIGTERM and SIGHUP (a terminal that was closed) into Interrupted in the main thread for the duration
+    of a run. A SIGHUP that is ignored already stays so: that is what nohup is for.
+    """
 
     def handler(signum: int, _frame: FrameType | None) -> None:
+        stop = Interrupted(128 + signum)
+        stop.again = target.stopped
         if not target.stopped:
             target.stop(signum)
         if not target.is_held:  # a second ctrl-C comes through as well: the user means it
-            raise Interrupted(128 + signum)
+            raise stop
 
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for caught in (signal.SIGINT, signal.SIGTERM):
-            before[caught] = signal.signal(caught, handler)
+        for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if caught != signal.SIGHUP or signal.getsignal(caught) != signal.SIG_IGN:
+                before[caught] = signal.signal(caught, handler)
     try:
         yield
     finally:

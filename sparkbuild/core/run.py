@@ -50,6 +50,7 @@ class Run:
         log: Path,
         agent: Callable[[str], Agent],
         report: Callable[[Progress], None] | None = None,
+        tell: Callable[[str], None] | None = None,
         force: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -57,6 +58,7 @@ class Run:
         self.log = log
         self.agent = agent
         self.report = report or (lambda _progress: None)
+        self.tell = tell or (lambda _text: None)  # what became of the step, should the run be interrupted
         self.force = force
         self.options = dict(options or {})
         self.unfinished = (

@@ -146,7 +146,7 @@ class SshAgent:
         self._link.close()
 
     def _question(self, request: Mapping[str, Any]) -> bytes:
-        more = {"store": self.store, "docker": self._docker, "patience": sshexec.PATIENCE}
+        more = {"store": self.store, "docker": self._docker, "patience": sshexec.PATIENCE, "remote": True}
         return _encoder.encode({**request, **more}) + b"\n"
 
     def _start(self, verb: str, question: bytes, *, final: bool = False, pulse: bool = False) -> Exec:

@@ -161,15 +161,24 @@ class StopAction(_Action):
 
     def work(self, here: Session, log: Path) -> None:
         """See the class."""
-        from sparkbuild.serving.stop import failure, stop_lane  # noqa: PLC0415 - only when a lane is stopped
+        from sparkbuild.serving import elsewhere, places  # noqa: PLC0415 - only when a lane is stopped
+        from sparkbuild.serving.stop import failure, stop_lane  # noqa: PLC0415 - as above
 
+        root = str(here.root)
         done = stop_lane(here.nodes, self.recipe, self.nodes, self.grace)
+        named = dict.fromkeys([*(node for one in done for node in one.nodes), *places.nodes_of(root, self.recipe)])
+        more = tuple(node for node in named if node not in self.nodes and node in here.nodes.names)
+        if more:  # a lane that was launched on other nodes than the recipe has by now
+            done += stop_lane(here.nodes, self.recipe, more, self.grace)
+        gone = tuple(node for node in named if node not in here.nodes.names)
+        places.forget(root, self.recipe, [*(one.node for one in done if one.error is None), *gone])
         error = failure(self.recipe, done)
         if error is not None:
             raise error
-        text = "; ".join(one.text for one in done if one.text)
-        text = text or f"lane {self.recipe} does not run on {', '.join(self.nodes)}"
-        self.result = text
+        if gone:
+            raise elsewhere.left_behind(self.recipe, gone)
+        texts = [text for one in done for text in (one.text, one.foreign) if text]
+        self.result = text = "; ".join(texts) or f"lane {self.recipe} does not run on {', '.join(self.nodes)}"
         here.runlog.write("stopped", task=self.task.name, text=text, log=here.relative(log))
 
 

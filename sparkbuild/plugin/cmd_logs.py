@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.nodes.survey import survey
 from sparkbuild.plugin.command import FactCommand
 
 _FOLLOW = {
@@ -50,12 +52,16 @@ class Logs(FactCommand):
             raise InvalidCommand("name one recipe: doit logs <recipe> [-f]")
         names = self.recipes(pos_args)
         goal = self.session.goals.lanes.get(names[0])
-        nodes = goal.nodes if goal else (self.session.lane_of_broken(names[0])[0],)
-        if not 0 <= rank < len(nodes):
-            raise InvalidCommand(f"lane {names[0]} has no rank {rank}: 0 to {len(nodes) - 1}")
-        node = nodes[rank]
+        if goal and not 0 <= rank < len(goal.nodes):
+            raise InvalidCommand(f"lane {names[0]} has no rank {rank}: 0 to {len(goal.nodes) - 1}")
+        node = goal.nodes[rank] if goal else self._node_of(names[0], rank)
 
         def show(event: dict[str, Any]) -> None:
+            if event.get("event") == "launch":
+                of = ", ".join(event["nodes"] or [node])
+                if event["rank"] != rank or (goal and of != ", ".join(goal.nodes)):
+                    sys.stderr.write(f"{node}: rank {event['rank']} of a launch on {of}\n")
+                    sys.stderr.flush()
             if event.get("event") == "log":
                 self.outstream.write(f"{event['text']}\n")
                 self.outstream.flush()
@@ -63,3 +69,16 @@ class Logs(FactCommand):
         request = {"recipe": names[0], "lines": lines, "follow": follow}
         self.session.nodes.agent(node).call("tail", request, show)
         return 0
+
+    def _node_of(self, recipe: str, rank: int) -> str:
+        """Where a lane has that rank whose recipe cannot be read."""
+        nodes, _ = self.session.stoppable()[recipe]
+        query = {"scheme": "lane", "recipe": recipe, "port": 0}
+        facts = survey(self.session.nodes.agent, dict.fromkeys(nodes, query))
+        records = {node: (fact.get("alive"), fact["record"]) for node, fact in facts.items() if fact.get("record")}
+        found = [node for node, (_, record) in records.items() if record.get("rank", 0) == rank]
+        if not found and (rank or not records):
+            silent = [node for node, fact in facts.items() if "unreachable" in fact]
+            more = f"; {', '.join(silent)} cannot be asked" if silent else ""
+            raise InvalidCommand(f"rank {rank} of lane {recipe} was never started{more}\n  next:   doit status")
+        return max(found or records, key=lambda node: bool(records[node][0]))

@@ -82,14 +82,15 @@ class Status(FactCommand):
         }
 
     def _state(self, recipe: str, goal: Goal | None) -> LaneState:
-        if goal:
-            return state(recipe, ranks_of(goal, self.session.observer.fact(goal)), goal.spec.runtime)
+        seen = ranks_of(goal, self.session.observer.fact(goal)) if goal else ()
+        known = goal.nodes if goal else ()
         nodes, _ = self.session.stoppable()[recipe]
         # docker is asked as well: a container may run without a record
         query = {"scheme": "lane", "recipe": recipe, "port": 0, "runtime": "docker"}
-        facts = survey(self.session.nodes.agent, dict.fromkeys(nodes, query))
-        seen = tuple(Seen(number, node, fact) for number, (node, fact) in enumerate(facts.items()))
-        return state(recipe, seen, "", expected=False)
+        more = dict.fromkeys((node for node in nodes if node not in known), query)
+        facts = survey(self.session.nodes.agent, more) if more else {}
+        seen += tuple(Seen(number, node, fact) for number, (node, fact) in enumerate(facts.items(), len(known)))
+        return state(recipe, seen, goal.spec.runtime if goal else "", known)
 
     def _print(self, rows: list[dict[str, Any]]) -> None:
         if not rows:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from doit.cmd_base import DoitCmdBase
+from doit.cmdparse import CmdParseError
 from doit.exceptions import InvalidCommand
 
 from sparkbuild.core import STATE
@@ -98,7 +99,12 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             except getopt.GetoptError as error:
                 raise InvalidCommand(f"{error}; doit help {self.name} lists its options") from error
             in_args = [piece for pair in options for piece in pair if piece] + names
-        return super().parse_execute(in_args)
+        try:
+            return super().parse_execute(in_args)
+        except CmdParseError as error:
+            from sparkbuild.plugin.misread import told  # noqa: PLC0415 - only after a typing error
+
+            raise InvalidCommand(spoken(told(str(error), self.name, in_args))) from error
 
     session_or_none: Session | None = None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 from doit.runner import MThreadRunner, Runner
@@ -28,7 +30,7 @@ class _Orderly:
             return super().execute_task(task)  # type: ignore[misc]
         session.force = self.always_execute
         lock = TaskLock(session.locks, task.name)
-        with cancel.working():
+        with cancel.working(task.name):
             waited = lock.acquire(lambda who: self._note(task, f"waits: {who} is at it already"))
             self._locks()[task.name] = lock
             try:
@@ -54,13 +56,29 @@ class _Orderly:
         try:
             super().run_tasks(task_dispatcher)  # type: ignore[misc]
         except Interrupted as stop:
-            session = current()
+            self._end(stop)
+            raise
+
+    def _end(self, stop: Interrupted) -> None:
+        """Let what is at work clean up, and tell what became of it; a second signal ends that at once."""
+        session = current()
+        left: tuple[str, ...] = tuple(cancel.cut)
+        try:
             if session is not None:
                 session.runlog.write("interrupted", code=stop.code)
-            self._note(None, "interrupted: ending what is at work; what was finished is kept")
-            if not cancel.drain(DRAIN):
-                self._note(None, f"some steps did not stop within {DRAIN:.0f} s")
-            raise
+            if not stop.again:
+                self._note(None, "interrupted: ending what is at work; what was finished is kept")
+                if not cancel.drain(DRAIN):
+                    self._note(None, f"some steps did not stop within {DRAIN:.0f} s")
+        except Interrupted as again:
+            stop.code = again.code
+        left = tuple(dict.fromkeys((*cancel.cut, *left, *cancel.at_work)))
+        for name, text in session.told if session is not None else ():
+            self._note(None, f"{name}: {text}")
+        for name in left:
+            basename, _, rest = name.partition(":")
+            next_ = f"doit status, doit stop:{rest}" if basename == "serve" else "run it again"
+            self._note(None, f"{name} was at work and was not cleaned up: {next_}")
 
     def _made(self, task: Any) -> bool:
         self.dep_manager.backend.reload(task.name)
@@ -81,7 +99,10 @@ class _Orderly:
     def _note(self, task: Any, text: str) -> None:
         note = getattr(self.reporter, "note", None)
         if note is not None:
-            note(task, text)
+            try:
+                note(task, text)
+            except OSError:  # the terminal was closed: that must hold up no cleaning, nor complain at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class OrderlyRunner(_Orderly, Runner):  # type: ignore[misc]

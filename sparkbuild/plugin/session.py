@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from sparkbuild.nodes.survey import survey
 from sparkbuild.plugin.goals import Goals, assemble
 from sparkbuild.plugin.kinds import kinds
 from sparkbuild.plugin.target import bench_target
+from sparkbuild.serving import places
 from sparkbuild.workspace.load import load
 
 STATE_FILE = f"{STATE}/state.db"
@@ -53,6 +55,7 @@ class Session:
         self.force = False
         self.listing = False
         self.progress: Any = None
+        self.told: list[tuple[str, str]] = []  # task, what became of it: said when the run is interrupted
         self.made: dict[str, tuple[float, int]] = {}  # target -> seconds, bytes, of what this run made
         self._last: dict[str, Made] | None = None
         self._plan: dict[str, Step] = {}
@@ -121,6 +124,7 @@ class Session:
             log=self.runlog.task_log(name),
             agent=self.nodes.agent,
             report=lambda progress: self.report(name, progress),
+            tell=lambda text: self.told.append((name, text)),
             force=self.force,
             options=options,
         )
@@ -128,7 +132,8 @@ class Session:
     def report(self, task: str, progress: Progress) -> None:
         """Show progress, where somebody shows it."""
         if self.progress is not None:
-            self.progress.update(task, progress)
+            with contextlib.suppress(OSError):  # a terminal that was closed ends no step
+                self.progress.update(task, progress)
 
     def relative(self, path: Path) -> str:
         """A path as it is shown and stored: relative to the workspace."""
@@ -150,7 +155,8 @@ class Session:
 
     def stoppable(self) -> dict[str, tuple[tuple[str, ...], float]]:
         """Recipes whose lane can be stopped: nodes and grace. A lane must stay stoppable while its recipe is broken
-        (where it was to run cannot be read then, so every node is looked at), renamed or removed.
+        (where it was to run cannot be read then, so every node is looked at), renamed, removed, or moved to other
+        nodes. Files of this machine are read, and no node is asked.
         """
         found = {name: (lane.nodes, lane.spec.stop_grace) for name, lane in self.goals.lanes.items()}
         for problem in self.goals.problems:
@@ -159,14 +165,26 @@ class Session:
                 found[name] = (tuple(self.workspace.config.nodes), GRACE)
         for name, node in self.nodes.orphans(found).items():
             found[name] = ((node,), GRACE)
+        for name, noted in places.noted(str(self.root)).items():
+            nodes, grace = found.get(name, ((), GRACE))
+            more = tuple(node for node in noted if node not in nodes and node in self.workspace.config.nodes)
+            if nodes or more:
+                found[name] = ((*nodes, *more), grace)
         return found
 
     def lane_of_broken(self, recipe: str) -> tuple[str, dict[str, Any]]:
-        """The node and fact of a lane whose recipe cannot be read: where it has a record, else the first node."""
+        """The node and fact of a lane whose recipe cannot be read: its first rank that lives, else one with a record,
+        else the first node.
+        """
         nodes, _ = self.stoppable()[recipe]
         query = {"scheme": "lane", "recipe": recipe, "port": 0}
         facts = survey(self.nodes.agent, dict.fromkeys(nodes, query))
-        node = max(nodes, key=lambda node: (bool(facts[node].get("alive")), facts[node].get("record") is not None))
+
+        def worth(node: str) -> tuple[bool, bool, int]:
+            record = facts[node].get("record") or {}
+            return bool(facts[node].get("alive")), bool(record), -int(record.get("rank") or 0)
+
+        node = max(nodes, key=worth)
         return node, facts[node]
 
     def problem_for(self, task: str) -> SparkbuildError | None:

@@ -39,6 +39,7 @@ def labels(order: Order) -> dict[str, str]:
         "cluster": spec.cluster,
         "launch": order.number,
         "store": store_id(order.rank.store),
+        "by": order.by,
         "rank": str(order.rank.rank),
         "world_size": str(order.rank.world_size),
         "key": order.goal.key.digest,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.core.errors import EngineDiedError, NodeError, SparkbuildError
+from sparkbuild.core.errors import EngineDiedError, NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.run import Run
 from sparkbuild.serving import container
 from sparkbuild.serving.lane import LaneSpec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 ALIVE = frozenset({"running", "paused", "restarting"})
 _RECIPE = f"{container.LABEL}recipe"
+_STORE = f"{container.LABEL}store"
 
 
 class DockerRuntime:
@@ -32,7 +34,7 @@ class DockerRuntime:
         node = order.rank.node
         api: Any = self._engine(node).api
         with told(node, f"lane {spec.recipe}"):
-            make_room(api, spec.recipe, spec.docker.keep, run)
+            make_room(api, spec.recipe, spec.docker.keep, run, store=order.rank.store)
             image = api.inspect_image(spec.image)
             entry = container.entrypoint(spec, {"entrypoint": image["Config"].get("Entrypoint")}, order.launch.argv)
             made = _create(api, order, entry)
@@ -68,9 +70,9 @@ def _create(api: Any, order: Order, entry: list[str] | None) -> str:
     return str(made["Id"])
 
 
-def make_room(api: Any, recipe: str, keep: int, run: Run) -> None:
+def make_room(api: Any, recipe: str, keep: int, run: Run, *, store: str) -> None:
     """Free the name for a new container: one of ours that is dead is renamed and kept for its logs, one that was never
-    started is removed, and of the dead ones only the `keep` youngest stay.
+    started is removed, and of the dead ones only the `keep` youngest stay. None of another store is removed.
     """
     ours = api.containers(all=True, filters={"label": [f"{_RECIPE}={recipe}"]})
     dead = []
@@ -78,11 +80,12 @@ def make_room(api: Any, recipe: str, keep: int, run: Run) -> None:
         name = str((entry.get("Names") or ["/"])[0]).lstrip("/")  # one that docker is removing may have none
         if entry["State"] in ALIVE:
             raise EngineDiedError(f"container {name} of lane {recipe} runs", found=entry["Id"][:12], next="doit status")
-        if entry["State"] == "created":
+        foreign = entry["Labels"].get(_STORE, "") not in {"", container.store_id(store)}
+        if entry["State"] == "created" and not foreign:
             api.remove_container(entry["Id"], force=True)
             run.note(f"removed {name} ({entry['Id'][:12]}), which was never started")
             continue
-        dead.append(entry)
+        dead += [] if foreign else [entry]
         if name == container.name_of(recipe):
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(int(entry["Created"])))
             api.rename(entry["Id"], f"{name}-{stamp}-{entry['Id'][:6]}")
@@ -128,12 +131,32 @@ def told(node: str, what: str) -> Iterator[None]:
 
 def _refused(node: str, what: str, words: str) -> SparkbuildError:
     where = f"node {node}"
+    if "no space left" in words.lower() or "disk quota" in words.lower():
+        return SpaceError(
+            f"{what}: docker's disk is full",
+            where=where,
+            found=words,
+            wanted="room where docker keeps its containers (Docker Root Dir of docker info)",
+            next=f"on {node}: docker system df, then make room and run again; nothing of the launch was kept",
+        )
     if "is already in use by container" in words:
         return SparkbuildError(
             f"{what}: its container's name is taken by one that is not ours",
             where=where,
             found=words,
             wanted="that name free: a container that is not ours is never touched",
-            next="docker rename or docker rm it on that node, when it is yours",
+            next=_freed(node, words),
         )
-    return SparkbuildError(f"{what}: docker refuses", where=where, found=words)
+    return SparkbuildError(
+        f"{what}: docker refuses",
+        where=where,
+        found=words,
+        next=f"mend what docker names, and run again; journalctl -u docker on {node} may say more",
+    )
+
+
+def _freed(node: str, words: str) -> str:
+    """The commands that free the name which docker's words say is taken."""
+    found = re.search(r'name "/?([^"]+)"', words)
+    name = found.group(1) if found else "it"
+    return f"on {node}: docker rename {name} {name}-old, or docker rm -f {name} when it is yours to end"

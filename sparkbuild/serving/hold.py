@@ -47,7 +47,7 @@ class _Claim:
     def __init__(self, agent: Agent, node: str, recipe: str) -> None:
         self._agent = agent
         self._node = node
-        self._request = {"recipe": recipe, "who": _who()}
+        self._request = {"recipe": recipe, "who": operator()}
         self._held = threading.Event()
         self._over = threading.Event()  # the agent's call is over
         self._leave = threading.Event()
@@ -100,7 +100,8 @@ class _Claim:
             self._held.set()
 
 
-def _who() -> str:
+def operator() -> str:
+    """Who does this: user, machine and process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -48,6 +48,15 @@ def who(record: dict[str, Any]) -> str:
     return f"process {record['pid']}"
 
 
+def foreign(box: Fact, node: str) -> str:
+    """A container of another store, in words: whose it is."""
+    by = f", launched by {box['by']}" if box.get("by") else ""
+    return (
+        f"container {box['name']} ({box['id'][:12]}) on {node} is of lane {box['recipe']} of another store"
+        f" ({box['store']}, launch {box['launch']}{by}): only doit stop:{box['recipe']} of that workspace ends it"
+    )
+
+
 def judge(goal: Goal, fact: Fact, last: Made | None) -> Verdict:
     """Is the right lane running, ready and checked; if not, why."""
     seen = ranks_of(goal, fact)
@@ -174,10 +183,13 @@ def _in_the_way(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
         holder = one.fact.get("port_holder") if one.rank == 0 else None
         if holder:
             by = f"process {holder['pid']} of {holder['user']}" if holder["pid"] else "a process of another user"
+            if holder.get("container"):
+                by = f"container {holder['container']}"
             if holder.get("lane"):
                 by = f"lane {holder['lane']} ({by}): doit stop:{holder['lane']}"
             found.append(Reason("port", f"port {goal.spec.port}{place} is held by {by}"))
         found += [Reason("occupied", f"{one.node} serves lane {other}: doit stop:{other}") for other in _others(one)]
+        found += [Reason("occupied", foreign(box, one.node)) for box in one.fact.get("foreign") or ()]
         if one.fact.get("stranger"):
             text = f"a container that is not ours has the name sparkbuild-{goal.spec.recipe}{place}"
             found.append(Reason("stranger", f"{text}: {one.fact['stranger']}"))

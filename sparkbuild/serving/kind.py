@@ -11,7 +11,8 @@ import msgspec
 
 from sparkbuild.core.errors import GateError, NodeError, NotReadyError, PortInUseError, SparkbuildError
 from sparkbuild.core.goal import Goal
-from sparkbuild.core.plan import Verdict
+from sparkbuild.core.plan import RUN, Verdict
+from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.state import Made
 from sparkbuild.serving import judge
@@ -52,8 +53,15 @@ class LaneKind:
         return {"recipe": goal.spec.recipe, "port": goal.spec.port, "runtime": goal.spec.runtime}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
-        """See judge.judge."""
-        return judge.judge(goal, fact, last)
+        """See judge.judge; a lane that would be launched may still run where its recipe has it no more."""
+        found = judge.judge(goal, fact, last)
+        if found.state != RUN or "launch" not in judge.steps(goal, fact):
+            return found
+        from sparkbuild.serving import elsewhere, places  # noqa: PLC0415 - not for a lane that is as it should be
+
+        named = places.elsewhere(goal, judge.ranks_of(goal, fact), self._root)
+        more = [Reason("nodes", elsewhere.reason_of(node, known=node in self._nodes.names)) for node in named]
+        return msgspec.structs.replace(found, reasons=(*found.reasons, *more)) if more else found
 
     def launches_of(self, goal: Goal) -> tuple[tuple[Rank, Launch], ...]:
         """The exact argv and environment of each rank that a launch would use."""
@@ -73,15 +81,21 @@ class LaneKind:
         return refused(goal, found) if found else None
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
-        """Do the steps that are missing. Until it is ready, an interrupt or a failure takes the lane down again."""
+        """Do the steps that are missing. Until it is ready, an interrupt or a failure takes down what was launched. A
+        launch holds its nodes until all is done: who else wants to launch there is refused, and replaces nothing.
+        """
+        with ExitStack() as claims:
+            return self._apply(goal, verdict, run, claims)
+
+    def _apply(self, goal: Goal, verdict: Verdict, run: Run, claims: ExitStack) -> int:
         spec: LaneSpec = goal.spec
         fact = verdict.fact
         waits = spec.wait and not run.options.get("no_wait")
         todo = judge.steps(goal, fact, force=run.force)
-        launched = False
+        launch = ""  # the one of this run
         try:
             if "launch" in todo:
-                fact, todo, launched = self._launch(goal, fact, run)
+                fact, todo, launch = self._launch(goal, fact, run, claims)
             record = self._head(goal, fact).record or {}
             if "ready" in todo:
                 if not waits and not self._head(goal, fact).fact.get("answers"):
@@ -91,8 +105,8 @@ class LaneKind:
         except NotReadyError:
             raise  # left running: a cold load may take hours, and killing it would lose them
         except BaseException as error:
-            if launched:
-                self._take_down(goal, run, error)
+            if launch:
+                self._take_down(goal, run, error, launch)
             raise
         if "gates" in todo:
             self._gates(goal, record, run)
@@ -103,41 +117,51 @@ class LaneKind:
     def _head(self, goal: Goal, fact: dict[str, Any]) -> Seen:
         return judge.ranks_of(goal, fact)[0]
 
-    def _launch(self, goal: Goal, fact: dict[str, Any], run: Run) -> tuple[dict[str, Any], tuple[str, ...], bool]:
-        """Stop what is in the way and start all ranks while nobody else does; the lane's fact then, and what is left to
-        do. Another operator may have launched it meanwhile: then that is the lane.
+    def _launch(
+        self, goal: Goal, fact: dict[str, Any], run: Run, claims: ExitStack
+    ) -> tuple[dict[str, Any], tuple[str, ...], str]:
+        """Stop what is in the way and start all ranks while nobody else does; the lane's fact then, what is left to do,
+        and the launch. Another operator may have launched it meanwhile: then that is the lane, and the launch is "".
         """
+        from sparkbuild.serving import places  # noqa: PLC0415 - only when a lane is launched
+        from sparkbuild.serving.launching import new_number  # noqa: PLC0415 - as above
+
         launcher = self._launcher
         launcher.launches(goal)  # a bad template must not stop what runs
         check: Callable[[], None] = lambda: None  # noqa: E731 - nothing to lose on this machine
-        with ExitStack() as stack:
-            if not launcher.is_plain(goal):
-                from sparkbuild.serving.hold import held  # noqa: PLC0415 - for launches on other machines
+        if not launcher.is_plain(goal):
+            from sparkbuild.serving.hold import held  # noqa: PLC0415 - for launches on other machines
 
-                run.report(Progress("hold the nodes"))
-                check = stack.enter_context(held(run.agent, goal.nodes, goal.spec.recipe))
-                fact = launcher.look(goal)
-                self._must_be_known(goal, fact)
-            todo = judge.steps(goal, fact, force=run.force)
-            if "launch" not in todo:
-                return fact, todo, False
-            self._refuse(goal, fact, stops="stop" in todo)
-            launcher.check_consistency(goal)
-            if "stop" in todo:
-                run.report(Progress("stop the old lane"))
-                self._stop(goal, run)
-                if goal.spec.runtime == "docker":
-                    self._refuse_port(goal)
-            started: list[str] = []
-            try:
-                record = launcher.start(goal, run, started, check)
-            except BaseException as error:
-                if started or _may_have_begun(error, sure=launcher.is_plain(goal)):
-                    self._take_down(goal, run, error)
-                raise
+            run.report(Progress("hold the nodes"))
+            check = claims.enter_context(held(run.agent, goal.nodes, goal.spec.recipe))
+            fact = launcher.look(goal)
+            self._must_be_known(goal, fact)
+        todo = judge.steps(goal, fact, force=run.force)
+        if "launch" not in todo:
+            claims.close()
+            return fact, todo, ""
+        self._refuse(goal, fact, stops="stop" in todo)
+        launcher.check_consistency(goal)
+        self._stop_elsewhere(goal, fact, run)
+        if "stop" in todo:
+            run.report(Progress("stop the old lane"))
+            self._stop(goal, goal.nodes, run)
+            if goal.spec.runtime == "docker":
+                self._refuse_port(goal)
+        started: list[str] = []
+        number = new_number()
+        places.note(self._root, goal.spec.recipe, goal.nodes)
+        try:
+            record = launcher.start(goal, run, number, started, check)
+        except BaseException as error:
+            if started or _may_have_begun(error, sure=launcher.is_plain(goal)):
+                self._take_down(goal, run, error, number)
+            else:
+                places.forget(self._root, goal.spec.recipe, goal.nodes)
+            raise
         head = {**self._head(goal, fact).fact, "record": record, "answers": False}
         fact = head if len(goal.nodes) == 1 else {"ranks": {**fact["ranks"], goal.nodes[0]: head}}
-        return fact, ("ready", "gates"), True
+        return fact, ("ready", "gates"), number
 
     def _must_be_known(self, goal: Goal, fact: dict[str, Any]) -> None:
         verdict = judge.judge(goal, fact, None)
@@ -178,26 +202,49 @@ class LaneKind:
         noted: Record = run.call(goal.nodes[0], "note", request)["record"]
         return noted
 
-    def _stop(self, goal: Goal, run: Run) -> None:
+    def _stop_elsewhere(self, goal: Goal, fact: dict[str, Any], run: Run) -> None:
+        """Stop the ranks on nodes that the lane has no more."""
+        found = self._launcher.elsewhere(goal, fact)
+        refusals = found.refusals(goal)
+        if refusals:
+            from sparkbuild.serving.launching import refused  # noqa: PLC0415 - only before a launch
+
+            raise refused(goal, refusals)
+        if found.runs:
+            run.report(Progress("stop the old lane"))
+            self._stop(goal, found.runs, run)
+        if found.facts:
+            from sparkbuild.serving import places  # noqa: PLC0415 - as above
+
+            places.forget(self._root, goal.spec.recipe, found.facts)
+
+    def _stop(self, goal: Goal, nodes: tuple[str, ...], run: Run) -> None:
         from sparkbuild.serving.stop import failure, stop_lane  # noqa: PLC0415 - only when a lane is stopped
 
         spec: LaneSpec = goal.spec
-        done = stop_lane(self._nodes, spec.recipe, goal.nodes, spec.stop_grace, note=run.note)
+        done = stop_lane(self._nodes, spec.recipe, nodes, spec.stop_grace, note=run.note)
         for one in done:
             run.note(one.text or f"nothing ran on {one.node}")
         error = failure(spec.recipe, done)
         if error is not None:
             raise error
 
-    def _take_down(self, goal: Goal, run: Run, cause: BaseException) -> None:
+    def _take_down(self, goal: Goal, run: Run, cause: BaseException, launch: str) -> None:
+        """Stop what this launch started, and nothing else: by now another one may be in its place."""
+        from sparkbuild.serving import places  # noqa: PLC0415 - as above
         from sparkbuild.serving.stop import failure, stop_lane  # noqa: PLC0415 - as above
 
         spec: LaneSpec = goal.spec
         run.note("taking the lane down again: it was not ready")
-        done = stop_lane(self._nodes, spec.recipe, goal.nodes, spec.stop_grace, final=True, note=run.note)
+        nodes, grace = goal.nodes, spec.stop_grace
+        done = stop_lane(self._nodes, spec.recipe, nodes, grace, launch=launch, final=True, note=run.note)
+        places.forget(self._root, spec.recipe, [one.node for one in done if one.error is None])
         left = failure(spec.recipe, done)
-        if left is not None:
+        if left is None:
+            run.tell(f"lane {spec.recipe} was not ready: it was taken down on {', '.join(nodes)}")
+        else:
             run.note(str(left))
+            run.tell(str(left))
             if isinstance(cause, SparkbuildError):
                 cause.found = f"{cause.found}\n{left.what}\n{left.found}".strip()
                 cause.next = left.next

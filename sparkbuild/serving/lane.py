@@ -85,11 +85,12 @@ def lane_goal(
         "worker_args": list(spec.worker_args),
         "network": spec.network,
         "mounts": _plain(spec.mounts),
+        "nodes": list(nodes),
     }
     if spec.runtime == "docker":
         parts["docker"] = {name: value for name, value in _plain(spec.docker).items() if name != "keep"}
     if len(nodes) > 1:
-        parts |= {"nodes": list(nodes), "fabric": spec.fabric}
+        parts["fabric"] = spec.fabric
     needs = [*images, *(goal for blocks in staged for goal in blocks.values())]
     return Goal(
         task=f"serve:{spec.recipe}",

@@ -16,8 +16,10 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.secrets import read_secrets
 from sparkbuild.nodes.survey import everywhere, survey
-from sparkbuild.serving import container, fabric, judge, lane, preflight, render
+from sparkbuild.serving import container, fabric, judge, lane, places, preflight, render
 from sparkbuild.serving.dockerruntime import DockerRuntime
+from sparkbuild.serving.elsewhere import Elsewhere
+from sparkbuild.serving.hold import operator
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.render import Launch, Rank
 from sparkbuild.serving.runtime import Order, ProcessRuntime, Record, Runtime
@@ -68,11 +70,11 @@ class Launcher:
         spec: LaneSpec = goal.spec
         secrets = read_secrets(self._root, spec.secrets, f"{spec.folder}/recipe.toml")
         if self.is_plain(goal):
-            places: tuple[fabric.Fabric, ...] = (fabric.alone(goal.nodes[0]),)
+            fabrics: tuple[fabric.Fabric, ...] = (fabric.alone(goal.nodes[0]),)
         else:
-            places = fabric.choose(spec.cluster, spec.fabric, self.facts(goal, again=again))
+            fabrics = fabric.choose(spec.cluster, spec.fabric, self.facts(goal, again=again))
         made = []
-        for number, (node, place) in enumerate(zip(goal.nodes, places, strict=True)):
+        for number, (node, place) in enumerate(zip(goal.nodes, fabrics, strict=True)):
             store = self._nodes.store(node)
             rank = Rank(
                 node=node,
@@ -80,7 +82,7 @@ class Launcher:
                 world_size=len(goal.nodes),
                 store=store,
                 host=self._nodes.address(node),
-                head=places[0].address,
+                head=fabrics[0].address,
                 fabric=place,
                 files=self._files(goal, store),
             )
@@ -102,6 +104,7 @@ class Launcher:
         seen = judge.ranks_of(goal, fact)
         replaces = any(one.alive for one in seen)
         found = preflight.refusals(goal, seen, replaces=replaces) + port_taken(goal, seen)
+        found += self.elsewhere(goal, fact).refusals(goal)
         launches = self.launches(goal)
         spec: LaneSpec = goal.spec
         if self.is_plain(goal) and not spec.min_memory:
@@ -117,6 +120,14 @@ class Launcher:
         checks = survey(self._nodes.agent, queries)
         nodes = self.facts(goal) if not self.is_plain(goal) else {node: {} for node in goal.nodes}
         return found + preflight.problems(goal, launches, nodes, checks, replaces=replaces)
+
+    def elsewhere(self, goal: Goal, fact: Fact) -> Elsewhere:
+        """What runs of the lane on nodes that it has no more. Asks these, if there are any."""
+        named = places.elsewhere(goal, judge.ranks_of(goal, fact), self._root)
+        known = [node for node in named if node in self._nodes.names]
+        query = {"scheme": "lane", "recipe": goal.spec.recipe, "port": 0, "runtime": goal.spec.runtime}
+        facts = survey(self._nodes.agent, dict.fromkeys(known, query)) if known else {}
+        return Elsewhere(facts, tuple(node for node in named if node not in known))
 
     def look(self, goal: Goal) -> Fact:
         """The lane's fact, now, as the observer would give it."""
@@ -137,17 +148,18 @@ class Launcher:
                 next="doit health",
             )
 
-    def start(self, goal: Goal, run: Run, started: list[str], check: Callable[[], None]) -> Record:
-        """Start all ranks, the head first; returns the head's record. `started` gets the nodes on which one runs: the
-        caller takes them down when this raises. `check` raises when the nodes are not held any more.
+    def start(self, goal: Goal, run: Run, number: str, started: list[str], check: Callable[[], None]) -> Record:
+        """Start all ranks, the head first; returns the head's record. `number` names the launch. `started` gets the
+        nodes on which one runs: the caller takes them down when this raises. `check` raises when the nodes are not held
+        any more.
         """
         launches = self.launches(goal)
-        number = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:8]}"
+        by = operator()
         run.report(Progress("launch"))
         folders = self._prepare(goal, launches, number, run)
         runtime = self._runtimes[goal.spec.runtime]
         orders = {
-            rank.node: Order(goal, rank, launch, number, folders[rank.node]["secrets"]) for rank, launch in launches
+            rank.node: Order(goal, rank, launch, number, folders[rank.node]["secrets"], by) for rank, launch in launches
         }
         for order in orders.values():
             for name, value in order.launch.shown_env().items():
@@ -191,6 +203,11 @@ class Launcher:
 
     def _read(self, path: str) -> str:
         return base64.b64encode((Path(self._root) / path).read_bytes()).decode()
+
+
+def new_number() -> str:
+    """The name of a new launch, the same on all of its ranks."""
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 
 
 def port_taken(goal: Goal, seen: tuple[judge.Seen, ...]) -> list[str]:

@@ -28,7 +28,7 @@ def wait(spec: LaneSpec, nodes: tuple[str, ...], record: dict[str, Any], base: s
     import httpx  # noqa: PLC0415 - costs 70 ms, and listing tasks must not pay for it
 
     timeout = httpx.Timeout(10.0, read=None)  # a first token may take minutes; `ready_timeout` bounds all of it
-    watches = Watches(run, nodes, spec.recipe)
+    watches = Watches(run, nodes, spec.recipe, str(record.get("launch") or ""))
     watches.start()
     began = time.monotonic()
     try:

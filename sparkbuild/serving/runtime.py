@@ -16,7 +16,7 @@ Record = dict[str, Any]
 
 class Order(msgspec.Struct, frozen=True):
     """A launch of one rank. `number` is the same on all ranks of one launch; `secrets` is the folder on the node that
-    holds them as files, "" when there is none.
+    holds them as files, "" when there is none; `by` says who launches it.
     """
 
     goal: Goal
@@ -24,6 +24,7 @@ class Order(msgspec.Struct, frozen=True):
     launch: Launch
     number: str
     secrets: str = ""
+    by: str = ""
 
 
 class Runtime(Protocol):

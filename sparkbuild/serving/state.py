@@ -31,9 +31,9 @@ class LaneState(msgspec.Struct, frozen=True):
         return "; ".join((self.main, *self.remarks))
 
 
-def state(recipe: str, seen: Sequence[Seen], runtime: str, *, expected: bool = True) -> LaneState:
-    """The state of the lane whose nodes were `seen`, in rank order. Not `expected`: the recipe cannot be read, so all
-    nodes there are were looked at, and none of them needs to run a rank.
+def state(recipe: str, seen: Sequence[Seen], runtime: str, wanted: tuple[str, ...] = ()) -> LaneState:
+    """The state of a lane of which some nodes were `seen`. `wanted` are those that the recipe has, in rank order, and
+    seen first; none when it cannot be read. It may run on others, where it was launched before they were changed.
     """
     silent = {one.node: text for one in seen if (text := unknown(one, runtime))}
     living = [one for one in seen if one.alive and one.node not in silent]
@@ -42,23 +42,21 @@ def state(recipe: str, seen: Sequence[Seen], runtime: str, *, expected: bool = T
     others = tuple(f"another store's lane of this recipe runs on {one.node}" for one in seen if _has_other(one, recipe))
     head = next((one for one in living if _rank(one) == 0), None)
     if head is not None:
-        if not expected:
-            silent = {node: text for node, text in silent.items() if node in launched(head)}
-        return _headed(head, seen, silent, expected=expected, remarks=(*boxes, *_told(silent), *others))
+        silent = {node: text for node, text in silent.items() if node in (*wanted, *launched(head))}
+        return _headed(head, seen, silent, wanted, (*boxes, *_told(silent), *others))
     remarks = (*_told(silent), *others)
     if living:
-        return _headless(living, seen, silent, expected=expected, remarks=(*boxes, *remarks))
-    nodes = tuple(one.node for one in seen) if expected else ()
+        return _headless(living, seen, silent, wanted, (*boxes, *remarks))
     if boxes:
         holder = next(one.node for one in seen if _unrecorded([one]))
-        return LaneState(f"unrecorded ({', '.join(boxes)})", remarks, node=holder, nodes=nodes)
+        return LaneState(f"unrecorded ({', '.join(boxes)})", remarks, node=holder, nodes=wanted)
     # what rank 0's node says counts; as long as no node has a record, each must say that nothing runs
-    if silent and (not recorded or (expected and seen[0].node in silent)):
+    if silent and (not recorded or (wanted and wanted[0] in silent)):
         ended = [f"rank {_rank(one)} on {one.node} does not run" for one in recorded if one.node not in silent]
         main = f"unknown ({'; '.join(_told(silent))})"
-        return LaneState(main, (*ended, *others), node=seen[0].node, nodes=nodes)
+        return LaneState(main, (*ended, *others), node=seen[0].node, nodes=wanted)
     if not recorded:
-        return LaneState("not running", remarks, node=seen[0].node, nodes=nodes)
+        return LaneState("not running", remarks, node=seen[0].node, nodes=wanted)
     last = min(recorded, key=lambda one: (_rank(one), -float((one.record or {}).get("launched_at") or 0)))
     return LaneState(_ended(last), remarks, last.record, last.node, nodes=launched(last))
 
@@ -81,7 +79,7 @@ def launched(one: Seen) -> tuple[str, ...]:
 
 
 def _headed(
-    head: Seen, seen: Sequence[Seen], silent: dict[str, str], *, expected: bool, remarks: tuple[str, ...]
+    head: Seen, seen: Sequence[Seen], silent: dict[str, str], wanted: tuple[str, ...], remarks: tuple[str, ...]
 ) -> LaneState:
     """Rank 0 lives: do all others of its launch?"""
     nodes = launched(head)
@@ -92,7 +90,7 @@ def _headed(
     told = [*([f"{', '.join(dead)} does not run"] if dead else []), *other]
     main = f"broken ({', '.join(told)})" if told else _living(head)
     unseen = [node for node in nodes if node not in looked_at]
-    if expected and nodes != tuple(one.node for one in seen):
+    if wanted and nodes != wanted:
         but = f", and {', '.join(unseen)} was not looked at" if unseen else ""
         remarks = (f"launched on {', '.join(nodes)}{but}", *remarks)
     return LaneState(main, remarks, head.record, head.node, alive=True, nodes=nodes)
@@ -109,13 +107,13 @@ def _wrong(node: str, rank: int, one: Seen, head: Seen) -> tuple[str, str, str]:
 
 
 def _headless(
-    living: list[Seen], seen: Sequence[Seen], silent: dict[str, str], *, expected: bool, remarks: tuple[str, ...]
+    living: list[Seen], seen: Sequence[Seen], silent: dict[str, str], wanted: tuple[str, ...], remarks: tuple[str, ...]
 ) -> LaneState:
     """Ranks live that serve nobody: what of their rank 0?"""
     first = living[0]
     nodes = launched(first)
     head = next((one for one in seen if one.node == nodes[0]), None)
-    of = f" of a launch on {', '.join(nodes)}" if expected and nodes != tuple(one.node for one in seen) else ""
+    of = f" of a launch on {', '.join(nodes)}" if wanted and nodes != wanted else ""
     run = tuple(f"rank {_rank(one)}{of} runs on {one.node}" for one in living)
     if head is None:
         main = f"unknown ({', '.join(run)}; {nodes[0]} was not looked at)"

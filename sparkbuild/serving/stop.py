@@ -11,6 +11,8 @@ import msgspec
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.run import Agent
 from sparkbuild.nodes.survey import everywhere
+from sparkbuild.serving.hold import operator
+from sparkbuild.serving.judge import foreign
 
 if TYPE_CHECKING:
     import docker
@@ -27,11 +29,15 @@ class Reach(Protocol):
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """What was stopped on one node, in words; "" when nothing ran. `error`: what may still run there."""
+    """What was stopped on one node, in words; "" when nothing ran. `error`: what may still run there. `nodes`: those
+    that what was stopped had been launched on. `foreign`: what runs there of another store and is left alone, in words.
+    """
 
     node: str
     text: str
     error: SparkbuildError | None = None
+    nodes: tuple[str, ...] = ()
+    foreign: str = ""
 
 
 def stop_lane(
@@ -40,16 +46,18 @@ def stop_lane(
     nodes: tuple[str, ...],
     grace: float,
     *,
+    launch: str = "",
     final: bool = False,
     note: Callable[[str], None] = lambda _text: None,
 ) -> tuple[Stopped, ...]:
-    """Stop it on all nodes at the same time, in rank order of the result. A node that cannot be reached holds up none
-    of the others; its error is in the result.
+    """Stop it on all nodes at the same time, in rank order of the result; with `launch`, only what that launch started.
+    A node that cannot be reached holds up none of the others; its error is in the result.
     """
+    request = {"recipe": recipe, "grace": grace, "by": operator(), **({"launch": launch} if launch else {})}
 
     def work(node: str) -> Stopped:
         try:
-            return Stopped(node, _stop(reach, recipe, node, grace, final=final, note=note))
+            return _stop(reach, node, request, final=final, note=note)
         except SparkbuildError as error:
             return Stopped(node, "", error)
 
@@ -72,14 +80,14 @@ def failure(recipe: str, done: tuple[Stopped, ...]) -> SparkbuildError | None:
     )
 
 
-def _stop(reach: Reach, recipe: str, node: str, grace: float, *, final: bool, note: Callable[[str], None]) -> str:
-    agent = reach.agent(node)
+def _stop(reach: Reach, node: str, request: dict[str, Any], *, final: bool, note: Callable[[str], None]) -> Stopped:
+    agent, recipe, grace = reach.agent(node), request["recipe"], request["grace"]
 
     def on_event(event: dict[str, Any]) -> None:
         if event.get("event") == "log":
             note(str(event.get("text", "")))
 
-    done = agent.call("stop", {"recipe": recipe, "grace": grace}, on_event, final=final)
+    done = agent.call("stop", request, on_event, final=final)
     texts = []
     if done["stopped"]:
         texts.append(f"stopped process {done['pid']} on {node}{_killed(grace) if done['killed'] else ''}")
@@ -94,9 +102,11 @@ def _stop(reach: Reach, recipe: str, node: str, grace: float, *, final: bool, no
     if failed:
         raise failed[0]
     if done.get("containers"):
-        _note_end(agent, recipe, str(done["launch"]), final=final)
-        agent.call("stop", {"recipe": recipe, "grace": 0}, final=final)  # its secrets go when nothing of it is left
-    return "; ".join(texts)
+        _note_end(agent, recipe, str(request.get("launch") or done["launch"]), final=final)
+        agent.call("stop", {**request, "grace": 0}, final=final)  # its secrets go when nothing of it is left
+    nodes = tuple(done.get("nodes") or ()) if texts else ()
+    others = "; ".join(foreign(box, node) for box in done.get("foreign") or ())
+    return Stopped(node, "; ".join(texts), None, nodes, others)
 
 
 def _stop_box(reach: Reach, recipe: str, node: str, box: dict[str, Any], grace: float) -> str:

@@ -23,7 +23,7 @@ class _EndWatchError(Exception):
 class Watch:
     """One rank, kept current by a thread."""
 
-    def __init__(self, run: Run, node: str, recipe: str, *, rank: int = 0, label: str = "") -> None:
+    def __init__(self, run: Run, node: str, recipe: str, launch: str, *, rank: int = 0, label: str = "") -> None:
         self.node = node
         self.rank = rank
         self.listening = False
@@ -33,7 +33,7 @@ class Watch:
         self.phase: Phase | None = None
         self._label = label
         self._run = run
-        self._recipe = recipe
+        self._request = {"recipe": recipe, "until": "dead", **({"launch": launch} if launch else {})}
         self._leave = threading.Event()
 
     def start(self) -> None:
@@ -50,7 +50,7 @@ class Watch:
             try:
                 since = since or time.monotonic()
                 agent = self._run.agent(self.node)
-                self.ended = agent.call("watch", {"recipe": self._recipe, "until": "dead"}, self._on_event)
+                self.ended = agent.call("watch", self._request, self._on_event)
             except (_EndWatchError, Interrupted):
                 return
             except NodeError as error:
@@ -81,12 +81,13 @@ class Watch:
 
 
 class Watches:
-    """All ranks of a lane, rank 0 first."""
+    """All ranks of a launch, rank 0 first."""
 
-    def __init__(self, run: Run, nodes: tuple[str, ...], recipe: str) -> None:
+    def __init__(self, run: Run, nodes: tuple[str, ...], recipe: str, launch: str = "") -> None:
         self._recipe = recipe
+        self._launch = launch
         self._all = [
-            Watch(run, node, recipe, rank=rank, label=f"{rank} " if len(nodes) > 1 else "")
+            Watch(run, node, recipe, launch, rank=rank, label=f"{rank} " if len(nodes) > 1 else "")
             for rank, node in enumerate(nodes)
         ]
 
@@ -110,10 +111,33 @@ class Watches:
         if any(watch.ended is not None for watch in self._all):
             if len(self._all) > 1:
                 cancel.wait(TOGETHER)
-            raise self._died()
+            raise self._stopped() or self._died()
         for watch in self._all:
             if watch.failure is not None:
                 raise self._lost(watch, watch.failure)
+
+    def _stopped(self) -> EngineDiedError | None:
+        """The error when the ranks did not end by themselves: somebody stopped the lane, or launched it anew."""
+        ends = [(watch.node, watch.ended) for watch in self._all if watch.ended is not None]
+        stops = [(node, end["stopping"]) for node, end in ends if end.get("stopping")]
+        others = [(node, end["launch"]) for node, end in ends if end.get("launch") not in {None, "", self._launch}]
+        if others and self._launch:
+            return EngineDiedError(
+                f"lane {self._recipe} was replaced by another launch before it was ready",
+                found="\n".join(f"{node}: launch {launch}, not {self._launch}" for node, launch in others),
+                next="doit status",
+            )
+        if stops:
+            told = [
+                f"on {node} by {stop['by'] or 'somebody'} at {time.strftime('%H:%M:%S UTC', time.gmtime(stop['at']))}"
+                for node, stop in stops
+            ]
+            return EngineDiedError(
+                f"lane {self._recipe} was stopped before it was ready",
+                found="\n".join(told),
+                next=f"doit serve:{self._recipe}, when it is wanted again",
+            )
+        return None
 
     def _died(self) -> EngineDiedError:
         told = []

@@ -90,10 +90,28 @@ def _ssh(findings: Findings, name: str, node: Node) -> None:
             found=repr(node.key),
             wanted='the path of a private key: "~/.ssh/id_ed25519"',
         )
+    _address(findings, name, node.address)
     for field in ("address", "user", "jump"):
         text = getattr(node, field)
         if text.startswith("-") or any(letter.isspace() or not letter.isprintable() for letter in text):
             findings.add(("nodes", name, field), f"`{field}` of node `{name}` cannot be one", found=repr(text))
+
+
+def _address(findings: Findings, name: str, text: str) -> None:
+    """Nothing but a host: what ssh would take in one word stands in fields of its own here."""
+    user, at, host = text.rpartition("@")
+    bare, colon, port = host.rpartition(":")
+    hints = [f'user = "{user}"'] if at else []
+    if colon and port.isdecimal() and (":" not in bare or bare.startswith("[")):  # an IPv6 address is full of colons
+        host = bare
+        hints.append(f"port = {int(port)}")
+    if hints:
+        findings.add(
+            ("nodes", name, "address"),
+            f"the address of node `{name}` is more than one",
+            found=repr(text),
+            wanted=", ".join([f'address = "{host.strip("[]")}"', *hints]),
+        )
 
 
 def _is_host_key(text: str) -> bool:

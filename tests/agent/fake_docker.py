@@ -27,12 +27,15 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.broken = False
         self.asked: list[str] = []
 
-    def add(self, letter: str, state: str, *, recipe: str = "demo", name: str = "", ours: bool = True) -> str:
+    def add(
+        self, letter: str, state: str, *, recipe: str = "demo", name: str = "", ours: bool = True, **labels: str
+    ) -> str:
         """A container; returns its id."""
+        texts = {f"sparkbuild.{label}": text for label, text in {"recipe": recipe, "launch": "l1", **labels}.items()}
         found = {
             "Id": letter * 64,
             "Names": [f"/{name or f'sparkbuild-{recipe}'}"],
-            "Labels": {"sparkbuild.recipe": recipe, "sparkbuild.launch": "l1"} if ours else {},
+            "Labels": texts if ours else {},
             "State": state,
             "Status": f"{state.capitalize()} a while ago",
             "Created": len(self.containers),

@@ -247,6 +247,49 @@ def test_stopping_names_the_containers_and_touches_none(node: Node) -> None:
     assert not any(path.startswith("/containers/") and "json" not in path for path in node.engine.asked)
 
 
+def test_only_what_one_launch_started_is_stopped(node: Node) -> None:
+    prepared = node.call("prepare", launch="l2", folder="files-0", secrets={"A": "1"}).last["secrets"]
+    node.recorded(launch="l2")
+    node.engine.add("a", "running", launch="l2")
+    node.engine.add("b", "created", name="sparkbuild-demo-b")
+    done = node.call("stop", grace=1, launch="l1", by="ann").last
+    assert [box["id"][0] for box in done["containers"]] == ["b"]
+    node.engine.containers.pop()
+    assert node.call("stop", grace=1, launch="l1", by="ann").last["containers"] == []
+    assert Path(prepared, "A").exists(), "its secrets are those of the launch that runs"
+    assert "stopping" not in json.loads(node.file().read_text())
+    done = node.call("stop", grace=1, launch="l2", by="ann").last
+    assert [box["id"][0] for box in done["containers"]] == ["a"]
+    assert json.loads(node.file().read_text())["stopping"]["by"] == "ann"
+
+
+def test_a_process_of_another_launch_is_not_stopped(node: Node) -> None:
+    pid = node.launch_process("import time; time.sleep(60)")["pid"]
+    assert not node.call("stop", grace=1, launch="l9").last["stopped"]
+    assert is_alive(pid)
+    done = node.call("stop", grace=1, launch="l0", by="ann").last
+    assert (done["stopped"], done["pid"]) == (True, pid)
+    assert json.loads(node.file().read_text())["stopping"]["by"] == "ann"
+
+
+def test_where_it_was_launched_is_told_until_it_is_stopped(node: Node) -> None:
+    node.recorded(parts={"nodes": ["dgx1", "dgx2"]})
+    assert stopped(node)["nodes"] == ["dgx1", "dgx2"]
+    node.call("note", launch="l1", set={"stopped_at": 1.0})
+    assert stopped(node)["nodes"] == []
+
+
+def test_a_lane_of_another_store(node: Node) -> None:
+    node.engine.add("e", "running", store="elsewhere", by="bob")
+    fact = node.fact()
+    assert (fact["left"], fact["others"]) == ([], [])
+    assert [(box["launch"], box["store"], box["by"]) for box in fact["foreign"]] == [("l1", "elsewhere", "bob")]
+    assert [box["id"][0] for box in node.fact("glm")["foreign"]] == ["e"]
+    done = stopped(node)
+    assert done["containers"] == []
+    assert [box["id"][0] for box in done["foreign"]] == ["e"]
+
+
 def test_secrets_stay_until_nothing_of_the_lane_is_left(node: Node) -> None:
     prepared = node.call("prepare", launch="l1", folder="files-0", secrets={"A": "1"}).last["secrets"]
     node.recorded()
@@ -269,8 +312,8 @@ def test_stopping_where_docker_is_gone(node: Node) -> None:
     assert node.call("stop", docker="", recipe="never", grace=1).last.get("docker_problem", "") == ""
 
 
-def watch(node: Node, shim: str = "") -> Answer:
-    request = {"store": str(node.store), "docker": node.engine.path, "recipe": "demo", "until": "dead"}
+def watch(node: Node, shim: str = "", **more: str) -> Answer:
+    request = {"store": str(node.store), "docker": node.engine.path, "recipe": "demo", "until": "dead", **more}
     return finish(start("watch", request, shim=shim))
 
 
@@ -328,3 +371,14 @@ def test_watching_a_bar_that_is_written_over_and_over(node: Node) -> None:
     assert len(lines[5]) <= 65536
     told_early = next(number for number, event in enumerate(answer.events) if event.get("lines"))
     assert answer.events[told_early]["lines"] != lines[:5], "as it is written, not at its end"
+
+
+def test_watching_a_launch_that_was_replaced_or_stopped(node: Node) -> None:
+    node.recorded(launch="l2")
+    node.engine.add("a", "running", launch="l2")
+    last = watch(node, launch="l1").last
+    assert (last["launch"], last["stopping"], last["last_lines"]) == ("l2", None, [])
+    node.call("stop", grace=1, by="ann")
+    node.engine.containers[0]["State"] = "exited"
+    last = watch(node, launch="l2").last
+    assert (last["launch"], last["stopping"]["by"]) == ("l2", "ann")

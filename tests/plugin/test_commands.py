@@ -164,6 +164,27 @@ def test_the_options_of_a_task_and_their_values_are_no_tasks(doit: Tool) -> None
     assert "done" not in done.out
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--no-wait serve:r", "--no-wait is an option of the task, and stands after its name: doit serve:r --no-wait"),
+        ("--again", "--again is an option of the task, and stands after its name: doit bench:<recipe> --again"),
+        ("serve:r --no-wiat", "option --no-wiat not recognized: that task has the options --no-wait"),
+        ("stop:r --x", "option --x not recognized: that task has no options"),
+        ("--rank 3 logs", "option --rank not recognized; doit help run lists the options that it has"),
+        ("-n x serve:r", "-n takes a whole number, and 'x' is none"),
+        ("logs r --rank x", "--rank takes a whole number, and 'x' is none"),
+        ("logs r -n", "option -n requires argument; doit help logs lists its options"),
+        ("logs r --rank 1", "lane r has no rank 1: 0 to 0"),
+        ("plan --jsn", "option --jsn not recognized; doit help plan lists its options"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_one_line(doit: Tool, words: str, text: str) -> None:
+    done = doit.fails(*words.split())
+    assert (done.code, done.err) == (3, f"ERROR: {text}\n")
+    assert done.out == ""
+
+
 @pytest.fixture
 def read_only(doit: Tool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
     """The workspace on a file system that cannot be written, which stops root as well."""

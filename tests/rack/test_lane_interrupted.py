@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
+import sys
+import threading
+import time
 
 import pytest
 
@@ -30,11 +35,24 @@ def interrupted(process: subprocess.Popen[str], number: int = signal.SIGINT) -> 
     return done
 
 
+def last_lines(done: Done) -> str:
+    return "\n".join(done.out.splitlines()[-4:])
+
+
+def drained(master: int) -> None:
+    """Read what a terminal shows, so that writing to it never waits."""
+    with contextlib.suppress(OSError):
+        while os.read(master, 65536):
+            pass
+
+
 @pytest.mark.parametrize("moment", ["starting", "held", "prepared", "created", "head", "worker", "watched"])
 def test_a_ctrl_c_before_it_is_ready_leaves_nothing(lanes: Lanes, moment: str) -> None:
     launching(lanes)
     done = interrupted(lanes.start_and_wait(moment))
     assert done.code == 130, done
+    if moment in {"head", "worker", "watched"}:
+        assert f"lane {RECIPE} was not ready: it was taken down on dgx1, dgx2" in last_lines(done)
     assert lanes.is_gone(), lanes.left()
     for node in lanes.nodes:
         assert not shell(node, "find /dev/shm -name HUB_TOKEN").strip()
@@ -43,9 +61,46 @@ def test_a_ctrl_c_before_it_is_ready_leaves_nothing(lanes: Lanes, moment: str) -
     assert [is_running(node) for node in lanes.nodes] == [True, True], "nothing is in the way of the next"
 
 
-def test_sigterm_does_the_same(lanes: Lanes) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_another_signal_does_the_same(lanes: Lanes, number: int, code: int) -> None:
     launching(lanes)
-    assert interrupted(lanes.start_and_wait("worker"), signal.SIGTERM).code == 143
+    assert interrupted(lanes.start_and_wait("worker"), number).code == code
+    assert lanes.is_gone(), lanes.left()
+
+
+def test_a_terminal_that_is_closed(lanes: Lanes) -> None:
+    """Nobody sees what is written any more; the lane is taken down all the same."""
+    launching(lanes)
+    master, slave = os.openpty()
+    command = ["setsid", "--ctty", sys.executable, "-m", "doit", TASK]
+    process = subprocess.Popen(command, cwd=lanes.root, env=lanes.env, stdin=slave, stdout=slave, stderr=slave)
+    try:
+        os.close(slave)
+        threading.Thread(target=drained, args=(master,), daemon=True).start()
+        until(lambda: lanes.reached("watched") or process.poll() is not None, 60)
+        os.close(master)
+        assert process.wait(60) == 129
+    finally:
+        process.kill()
+        process.wait()
+    assert lanes.is_gone(), lanes.left()
+
+
+@pytest.mark.parametrize("mode", [["-n", "0"], []], ids=["serial", "threads"])
+def test_a_second_ctrl_c_ends_at_once_and_says_what_it_leaves(lanes: Lanes, mode: list[str]) -> None:
+    launching(lanes)
+    lanes.edit("import time;", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);")
+    process = lanes.start_and_wait("watched", "run", *mode, TASK)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.0)  # the containers are given stop_grace to end
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    done = finish(process, 60)
+    assert time.monotonic() - began < 5
+    assert done.code == 130, done
+    assert "Traceback" not in done.text, done
+    assert f"{TASK} was at work and was not cleaned up: doit status, doit stop:{RECIPE}" in last_lines(done)
+    lanes.ok(f"stop:{RECIPE}")
     assert lanes.is_gone(), lanes.left()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,6 +121,55 @@ def test_two_operators_serve_the_same_at_the_same_time(mine: Lanes, yours: Lanes
     assert record(mine.nodes[0])["launch"] == record(mine.nodes[1])["launch"]
     assert [record(node)["container"] == box(node)["Id"] for node in mine.nodes] == [True, True]
     assert yours.row()["container"] == mine.row()["container"]
+
+
+@pytest.fixture
+def waiting(mine: Lanes) -> Iterator[subprocess.Popen[str]]:
+    """A serve of `mine` that waits until its ranks, which do nothing, are ready."""
+    mine.edit("wait = false\n", "")
+    process = mine.start_and_wait("watched")
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_launch_is_not_replaced_before_it_is_ready(mine: Lanes, yours: Lanes, waiting: subprocess.Popen[str]) -> None:
+    before = [box(node)["Id"] for node in mine.nodes]
+    yours.serve_with('env = { CHANGED = "1" }')
+    done = yours.fails(f"serve:{RECIPE}")
+    assert f"lane {RECIPE} is being launched here at this moment" in done.text
+    assert "by root@" in done.text
+    assert [box(node)["Id"] for node in mine.nodes] == before
+    assert [is_running(node) for node in mine.nodes] == [True, True]
+    waiting.send_signal(signal.SIGINT)
+    assert finish(waiting, 60).code == 130
+    assert mine.is_gone(), mine.left()
+    yours.ok(f"serve:{RECIPE}")
+
+
+def test_a_lane_that_somebody_stops_while_it_starts(mine: Lanes, yours: Lanes, waiting: subprocess.Popen[str]) -> None:
+    assert "stopped container" in yours.ok(f"stop:{RECIPE}").out
+    done = finish(waiting, 60)
+    assert done.code == 1, done
+    assert f"lane {RECIPE} was stopped before it was ready" in done.out
+    assert "by root@" in done.out
+    assert "ended before it was ready" not in done.out
+    assert mine.left() == []
+
+
+def test_a_lane_that_is_replaced_while_somebody_goes_on_waiting_for_it(mine: Lanes, yours: Lanes) -> None:
+    """He launched it before, so that it is not his to take down; he is told."""
+    mine.ok(f"serve:{RECIPE}")
+    mine.edit("wait = false\n", "")
+    process = mine.start_and_wait("watched")
+    yours.serve_with('env = { CHANGED = "1" }')
+    yours.ok(f"serve:{RECIPE}")
+    done = finish(process, 60)
+    assert done.code == 1, done
+    said = (f"lane {RECIPE} was stopped before it was ready", f"lane {RECIPE} was replaced by another launch")
+    assert any(text in done.out for text in said), done
+    assert [is_running(node) for node in mine.nodes] == [True, True], "those of the other are left"
+    assert len(mine.left()) == 2
 
 
 def test_two_operators_serve_different_recipes_at_the_same_time(mine: Lanes, yours: Lanes) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
 
+from sparkbuild.serving.container import store_id
 from tests.rack.lanes import NAME, PORT, RECIPE, STORE, Lanes, box, is_running, record, shell
 
 pytestmark = pytest.mark.usefixtures("possible")
@@ -46,13 +48,25 @@ def test_served_by_a_user_of_the_group_docker(ours: Lanes) -> None:
     # root has another store on these nodes: the lane is seen there too, by its containers, and who it is
     ours.config()
     ours.other("second", PORT + 1)
-    assert f"dgx1 serves lane {RECIPE}: doit stop:{RECIPE}" in ours.fails("serve:second").text
+    launch = box(ours.nodes[0])["Config"]["Labels"]["sparkbuild.launch"]
+    whose = f"on dgx1 is of lane {RECIPE} of another store ({store_id(HOME)}, launch {launch}, launched by "
+    only = f"only doit stop:{RECIPE} of that workspace ends it"
+    for text in (whose, only):
+        assert text in ours.fails("serve:second").text
     # and his own lane of the same recipe does not take this one for what is left of it
     container = box(ours.nodes[0])["Id"]
-    done = ours.fails(f"serve:{RECIPE}")
-    assert f"dgx1 serves lane {RECIPE}: doit stop:{RECIPE}" in done.text
-    assert "is left" not in done.text
+    shutil.rmtree(ours.root / ".sparkbuild/lanes")
+    for done in (ours.ok("plan", f"serve:{RECIPE}"), ours.fails(f"serve:{RECIPE}"), ours.ok(f"stop:{RECIPE}")):
+        assert whose in done.text
+        assert only in done.text
+        assert "is left" not in done.text
+    assert ours.row()["state"].startswith("not running")
+    health = ours("health:pair").text
+    assert "leftover of ours" not in health
+    assert f"doit stop:{RECIPE}\n" not in health
+    assert "of another store" in health
     assert box(ours.nodes[0])["Id"] == container
+    assert [is_running(node) for node in ours.nodes] == [True, True]
     ours.config(user=USER, store=HOME, python="/usr/bin/python3")
     assert ours.row()["state"] == "serving"
     ours.ok(f"stop:{RECIPE}")

@@ -16,6 +16,19 @@ from sparkbuild.workspace.schema import SmokeGate
 IMAGE = "sparkbuild/demo-ranks:0123456789ab"
 WEIGHTS = "/srv/store/staged/demo/weights"
 NODES = ("dgx1", "dgx2")
+# a container on dgx2 that another store's operator launched, and what is said of it
+FOREIGN = {
+    "id": "e" * 64,
+    "name": "sparkbuild-demo",
+    "recipe": "demo",
+    "launch": "l9",
+    "store": "5e1f",
+    "by": "bob@desk",
+}
+FOREIGN_TEXT = (
+    "container sparkbuild-demo (eeeeeeeeeeee) on dgx2 is of lane demo of another store"
+    " (5e1f, launch l9, launched by bob@desk): only doit stop:demo of that workspace ends it"
+)
 PLACES = (
     Fabric("dgx1", "10.0.0.1", "fast0", "10.0.0.0/24", "the only network", ("rocep1s0f0", "roceP2p1s0f0"), 3),
     Fabric("dgx2", "10.0.0.2", "fast1", "10.0.0.0/24", "the only network"),
@@ -77,4 +90,4 @@ def order(number: int = 0, values: dict[str, str] | None = None, **changes: Any)
     """The launch l1 of a rank."""
     folder = "/dev/shm/sparkbuild-1000/demo-0/l1" if values else ""
     wanted = goal(secrets=tuple(values or ()), **changes)
-    return Order(wanted, rank(number), launched(number, values, **changes), "l1", folder)
+    return Order(wanted, rank(number), launched(number, values, **changes), "l1", folder, "ann@desk, process 7")

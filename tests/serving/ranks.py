@@ -37,6 +37,10 @@ class Rank:
         """Its process ends, and these are the last lines of its log."""
         self.set(ending={"alive": False, "listening": False, "last_lines": list(lines), "state": state})
 
+    def end(self, **says: Any) -> None:
+        """Its process ends, and the record says this."""
+        self.set(ending={"alive": False, "listening": False, "last_lines": [], "state": "", **says})
+
     def call(
         self, verb: str, request: Mapping[str, Any], on_event: Told | None = None, *, final: bool = False
     ) -> dict[str, Any]:

@@ -74,6 +74,7 @@ def test_labels() -> None:
         "sparkbuild.cluster": "pair",
         "sparkbuild.launch": "l1",
         "sparkbuild.store": boxes.store_id(order.rank.store),
+        "sparkbuild.by": "ann@desk, process 7",
         "sparkbuild.rank": "1",
         "sparkbuild.world_size": "2",
         "sparkbuild.key": order.goal.key.digest,

@@ -9,8 +9,9 @@ import docker
 import pytest
 import requests
 
-from sparkbuild.core.errors import EngineDiedError, NodeError, SparkbuildError
+from sparkbuild.core.errors import EngineDiedError, NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.run import Run
+from sparkbuild.serving.container import store_id
 from sparkbuild.serving.dockerruntime import make_room, told
 
 NAME = "sparkbuild-demo"
@@ -35,14 +36,18 @@ class Api:
         self.did.append(("rename", found[0], name))
 
 
-def entry(letter: str, state: str = "exited", *, created: int = 0, name: str | None = NAME) -> dict[str, Any]:
-    return {"Id": letter * 64, "State": state, "Created": created, "Names": [f"/{name}"] if name else None}
+def entry(
+    letter: str, state: str = "exited", *, created: int = 0, name: str | None = NAME, store: str = ""
+) -> dict[str, Any]:
+    found = {"Id": letter * 64, "State": state, "Created": created, "Names": [f"/{name}"] if name else None}
+    return {**found, "Labels": {"sparkbuild.recipe": "demo", **({"sparkbuild.store": store} if store else {})}}
 
 
 def old(letter: str, created: int) -> dict[str, Any]:
     return entry(letter, created=created, name=f"{NAME}-before-{letter}")
 
 
+STORE = "/srv/store"
 RENAMED = ("rename", "a", f"{NAME}-20231114T221320Z-aaaaaa")
 LAST = entry("a", created=1_700_000_000)
 
@@ -59,6 +64,15 @@ ROOM: dict[str, tuple[list[dict[str, Any]], int, list[Step]]] = {
         1,
         [("remove", "d", "force"), ("remove", "c")],
     ),
+    "of another store": (
+        [
+            entry("a", created=1_700_000_000, store="elsewhere"),
+            entry("d", "created", created=1_600_000_000, name="x", store="elsewhere"),
+            entry("e", created=1, name="y", store=store_id(STORE)),
+        ],
+        0,
+        [RENAMED, ("remove", "e")],
+    ),
     "without a name": ([entry("a", "dead", name=None)], 2, []),
 }
 
@@ -67,7 +81,7 @@ ROOM: dict[str, tuple[list[dict[str, Any]], int, list[Step]]] = {
 def test_room(name: str, tmp_path: Path) -> None:
     entries, keep, expected = ROOM[name]
     api = Api(*entries)
-    make_room(api, "demo", keep, Run(root=tmp_path, log=tmp_path / "log", agent=lambda _node: None))
+    make_room(api, "demo", keep, Run(root=tmp_path, log=tmp_path / "log", agent=lambda _node: None), store=STORE)
     assert api.did == expected
 
 
@@ -75,7 +89,7 @@ def test_room(name: str, tmp_path: Path) -> None:
 def test_one_that_lives_is_left_alone(state: str, tmp_path: Path) -> None:
     api = Api(entry("a", state, created=9, name="renamed"))
     with pytest.raises(EngineDiedError) as raised:
-        make_room(api, "demo", 0, Run(root=tmp_path, log=tmp_path / "log", agent=lambda _node: None))
+        make_room(api, "demo", 0, Run(root=tmp_path, log=tmp_path / "log", agent=lambda _node: None), store=STORE)
     assert raised.value.what == "container renamed of lane demo runs"
     assert api.did == []
 
@@ -85,12 +99,22 @@ TOLD: dict[str, tuple[Exception, type[SparkbuildError], list[str]]] = {
     "a name": (
         docker.errors.APIError("409", explanation=TAKEN),
         SparkbuildError,
-        ["its container's name is taken by one that is not ours", "node dgx1", TAKEN],
+        [
+            "its container's name is taken by one that is not ours",
+            "node dgx1",
+            TAKEN,
+            "next:   on dgx1: docker rename sparkbuild-demo sparkbuild-demo-old, or docker rm -f sparkbuild-demo when",
+        ],
     ),
     "anything": (
         docker.errors.APIError("500", explanation="no such device"),
         SparkbuildError,
-        ["lane demo: docker refuses", "node dgx1", "no such device"],
+        ["lane demo: docker refuses", "node dgx1", "no such device", "next:   mend what docker names"],
+    ),
+    "a full disk": (
+        docker.errors.APIError("500", explanation="mkdir /var/lib/docker/overlay2/x: no space left on device"),
+        SpaceError,
+        ["lane demo: docker's disk is full", "node dgx1", "overlay2/x", "next:   on dgx1: docker system df"],
     ),
     "no words": (docker.errors.APIError("500 Server Error"), SparkbuildError, ["docker refuses", "500 Server Error"]),
     "an image": (

@@ -10,7 +10,7 @@ from sparkbuild.core.plan import OK, RUN, UNKNOWN
 from sparkbuild.serving.judge import judge, steps
 from sparkbuild.serving.lane import launch_parts
 from sparkbuild.workspace.schema import Docker, Mount, SmokeGate
-from tests.serving.lanes import goal
+from tests.serving.lanes import FOREIGN, FOREIGN_TEXT, goal
 
 Fact = dict[str, Any]
 ALL = ("launch", "ready", "gates")
@@ -169,6 +169,27 @@ TABLE: dict[str, tuple[Fact, Fact, list[tuple[str, str]], tuple[str, ...]]] = {
         [
             ("lane", "not served yet"),
             ("port", "port 8000 on dgx1 is held by lane glm (process 5 of ann): doit stop:glm"),
+        ],
+        ALL,
+    ),
+    "a lane of another store": (
+        never(),
+        never(foreign=[FOREIGN]),
+        [("lane", "not served yet"), ("occupied", FOREIGN_TEXT)],
+        ALL,
+    ),
+    "a container of another store on the head's port": (
+        never(port_holder={"pid": 0, "command": "x", "user": "", "lane": "", "container": "sparkbuild-glm"}),
+        never(),
+        [("lane", "not served yet"), ("port", "port 8000 on dgx1 is held by container sparkbuild-glm")],
+        ALL,
+    ),
+    "a container of a lane of ours on the head's port": (
+        never(port_holder={"pid": 0, "command": "x", "user": "", "lane": "glm", "container": "sparkbuild-glm"}),
+        never(),
+        [
+            ("lane", "not served yet"),
+            ("port", "port 8000 on dgx1 is held by lane glm (container sparkbuild-glm): doit stop:glm"),
         ],
         ALL,
     ),

@@ -9,7 +9,7 @@ import pytest
 from sparkbuild.serving.judge import ranks_of
 from sparkbuild.serving.preflight import consistency, problems, refusals
 from sparkbuild.workspace.schema import Docker
-from tests.serving.lanes import IMAGE, goal, launched, rank, spec
+from tests.serving.lanes import FOREIGN, FOREIGN_TEXT, IMAGE, goal, launched, rank, spec
 
 Fact = dict[str, Any]
 NAME = "sparkbuild-demo"
@@ -50,6 +50,7 @@ REFUSALS: dict[str, tuple[Fact, Fact, bool, list[str]]] = {
     "the head was never here, a worker is": (idle(), alive(), True, [PROTECTED]),
     "the record of a dead one says protected": ({**idle(), "record": box(protect=True)}, alive(), False, []),
     "another lane": (idle(), idle(others=["glm"]), False, ["dgx2 serves lane glm: doit stop:glm"]),
+    "a lane of another store": (idle(), idle(foreign=[FOREIGN]), False, [FOREIGN_TEXT]),
     "several": (
         idle(others=["glm", "qwen"]),
         idle(others=["glm"]),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.core.secrets import read_secrets
+from sparkbuild.core.secrets import parse_secrets, read_secrets
 from sparkbuild.serving.fabric import alone
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.render import MASK, Launch, Rank, launch
@@ -153,3 +153,45 @@ def test_an_empty_variable_does_not_hide_the_file(tmp_path: Path, clean: pytest.
     clean.setenv("HF_TOKEN", "")
     (tmp_path / "secrets.env").write_text(f"HF_TOKEN={SECRET}\n")
     assert read_secrets(str(tmp_path), ("HF_TOKEN",), WHERE) == {"HF_TOKEN": SECRET}
+
+
+def test_all_secrets_without_a_value_are_named(tmp_path: Path, clean: pytest.MonkeyPatch) -> None:
+    clean.setenv("API_KEY", "x")
+    with pytest.raises(ConfigError) as raised:
+        read_secrets(str(tmp_path), ("HF_TOKEN", "API_KEY", "OTHER"), WHERE)
+    assert raised.value.what == "the secrets HF_TOKEN, OTHER have no value"
+    assert raised.value.wanted.endswith("secrets.env beside config.toml:\nHF_TOKEN=...\nOTHER=...")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("A=1\nB=2\n", {"A": "1", "B": "2"}),
+        ("  A =  1  \n", {"A": "1"}),
+        ("A='1'\n", {"A": "'1'"}),
+        ('A="x y" # z\n', {"A": '"x y" # z'}),
+        ("A=1=2\n", {"A": "1=2"}),
+        ("#A=1\n  # B=2\n\nC\n", {}),
+        ("A=1\nA=2\n", {"A": "2"}),
+        ("export A=1\n", {"export A": "1"}),
+        ("A=\n", {"A": ""}),
+        ("A=a\u2028b", {"A": "a\u2028b"}),
+    ],
+)
+def test_what_a_line_of_secrets_means(text: str, found: dict[str, str]) -> None:
+    assert parse_secrets(text) == found
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o640, True), (0o644, True), (0o604, True)])
+def test_secrets_that_others_can_read_are_told_once(
+    tmp_path: Path, clean: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mode: int, warned: bool
+) -> None:
+    clean.delenv("HF_TOKEN", raising=False)
+    path = tmp_path / "secrets.env"
+    path.write_text(f"HF_TOKEN={SECRET}\n")
+    path.chmod(mode)
+    for _ in range(2):
+        read_secrets(str(tmp_path), ("HF_TOKEN",), WHERE)
+    said = capsys.readouterr().err
+    assert said.count("can be read by other users of this machine: chmod 600") == warned
+    assert SECRET not in said

@@ -115,14 +115,14 @@ def seen(*facts: Fact) -> tuple[Seen, ...]:
 @pytest.mark.parametrize("name", TABLE)
 def test_of_two_nodes(name: str) -> None:
     head, worker, text, alive = TABLE[name]
-    found = state("demo", seen(head, worker), "docker")
+    found = state("demo", seen(head, worker), "docker", ("dgx1", "dgx2"))
     assert found.text == text
     assert found.alive is alive
     assert (found.record is not None) or not alive
 
 
 def of_one(fact: Fact, runtime: str = "process") -> LaneState:
-    return state("demo", seen(fact), runtime)
+    return state("demo", seen(fact), runtime, ("dgx1",))
 
 
 def test_a_process_needs_no_docker() -> None:
@@ -137,7 +137,7 @@ def test_a_process_that_was_a_container_may_still_be_one() -> None:
 
 def test_a_cluster_that_was_made_smaller() -> None:
     assert of_one(lives(), "docker").text == "serving; launched on dgx1, dgx2, and dgx2 was not looked at"
-    found = state("demo", (Seen(0, "dgx2", lives(1)),), "docker")
+    found = state("demo", (Seen(0, "dgx2", lives(1)),), "docker", ("dgx2",))
     assert found.text == "unknown (rank 1 of a launch on dgx1, dgx2 runs on dgx2; dgx1 was not looked at)"
     assert (found.node, found.nodes) == ("dgx2", ("dgx1", "dgx2"))
 
@@ -156,5 +156,23 @@ def test_a_cluster_that_was_made_smaller() -> None:
     ],
 )
 def test_of_a_recipe_that_cannot_be_read(facts: tuple[Fact, ...], text: str, node: str) -> None:
-    found = state("demo", seen(*facts), "", expected=False)
+    found = state("demo", seen(*facts), "")
     assert (found.text, found.node) == (text, node)
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ((never(), lives(), lives(1)), "serving; launched on dgx2, dgx3"),
+        ((never(), lives(), dead(1)), "broken (rank 1 on dgx3 does not run); launched on dgx2, dgx3"),
+        ((never(), AWAY, lives(1)), "unknown (dgx2 does not answer); rank 1 of a launch on dgx2, dgx3 runs on dgx3"),
+        ((lives(of=record(parts={})), AWAY, never()), "serving"),
+        ((never(), AWAY, AWAY), "unknown (dgx2, dgx3 do not answer)"),
+    ],
+)
+def test_nodes_that_the_recipe_has_no_more(facts: tuple[Fact, ...], text: str) -> None:
+    before = {"nodes": ["dgx2", "dgx3"]}
+    for fact in facts[1:]:
+        if fact.get("record"):
+            fact["record"]["parts"] = before
+    assert state("demo", seen(*facts), "docker", ("dgx1",)).text == text

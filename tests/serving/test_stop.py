@@ -11,7 +11,9 @@ import docker
 import pytest
 
 from sparkbuild.core.errors import NodeError, SparkbuildError
+from sparkbuild.serving.hold import operator
 from sparkbuild.serving.stop import Stopped, failure, stop_lane
+from tests.serving.lanes import FOREIGN, FOREIGN_TEXT
 
 GRACE = 1.0
 NOTHING = {"stopped": False, "pid": 0, "killed": False, "launch": "l1"}
@@ -89,8 +91,8 @@ class Nodes:
     def docker(self, node: str) -> Any:
         return SimpleNamespace(api=self.by_name[node].api)
 
-    def stop(self, *, final: bool = False) -> tuple[Stopped, ...]:
-        return stop_lane(self, "demo", tuple(self.by_name), GRACE, final=final, note=self.noted.append)
+    def stop(self, *, final: bool = False, launch: str = "") -> tuple[Stopped, ...]:
+        return stop_lane(self, "demo", tuple(self.by_name), GRACE, launch=launch, final=final, note=self.noted.append)
 
 
 PROCESS = {"stopped": True, "pid": 77}
@@ -106,7 +108,7 @@ def test_nothing_runs() -> None:
     done = nodes.stop()
     assert texts(done) == ["", ""]
     assert failure("demo", done) is None
-    assert nodes.by_name["dgx1"].asked == [("stop", {"recipe": "demo", "grace": GRACE}, False)]
+    assert nodes.by_name["dgx1"].asked == [("stop", {"recipe": "demo", "grace": GRACE, "by": operator()}, False)]
 
 
 def test_processes() -> None:
@@ -230,3 +232,16 @@ def test_one_container_that_cannot_be_stopped_does_not_keep_the_rest() -> None:
     assert error is not None
     assert "cannot kill container" in str(error)
     assert node.api.did == [("stop", "b")]
+
+
+def test_only_one_launch() -> None:
+    node = Node({"containers": [box("a")], "launch": "l2"}, Api(a="running"))
+    Nodes(node).stop(launch="l1")
+    assert [request["launch"] for _, request, _ in node.asked] == ["l1"] * 3, "that of another is not noted as stopped"
+
+
+def test_what_is_of_another_store_is_told() -> None:
+    node = Node({"foreign": [FOREIGN]}, Api())
+    (done,) = Nodes(node).stop()
+    assert (done.text, done.foreign) == ("", FOREIGN_TEXT.replace("dgx2", "dgx1"))
+    assert node.api.did == []

@@ -31,7 +31,7 @@ class Started:
     def __init__(self, nodes: Ranks, folder: Path) -> None:
         self.nodes = nodes
         self.run = nodes.run(folder)
-        self.watches = Watches(self.run, tuple(nodes), "demo")
+        self.watches = Watches(self.run, tuple(nodes), "demo", "l1")
         self.watches.start()
 
     def raised(self, seconds: float = 10) -> SparkbuildError:
@@ -196,7 +196,7 @@ def test_docker_that_is_gone_is_told_at_once(tmp_path: Path) -> None:
     started = Started(nodes, tmp_path)
     nodes["dgx2"].set(ending=SparkbuildError("dockerd does not answer"))
     assert started.raised().what == "dockerd does not answer"
-    assert nodes["dgx2"].asked[0] == ("watch", {"recipe": "demo", "until": "dead", "final": False})
+    assert nodes["dgx2"].asked[0] == ("watch", {"recipe": "demo", "until": "dead", "launch": "l1", "final": False})
     started.watches.end()
 
 
@@ -206,4 +206,27 @@ def test_being_told_to_stop_is_no_failure(tmp_path: Path) -> None:
     started = Started(nodes, tmp_path)
     until(lambda: nodes["dgx2"].asked and not nodes["dgx2"].watchers)
     started.watches.check()
+    started.watches.end()
+
+
+def test_a_lane_that_somebody_stops(tmp_path: Path) -> None:
+    nodes = ranks(2)
+    started = Started(nodes, tmp_path)
+    nodes["dgx1"].end(launch="l1", stopping={"at": 0.0, "by": "ann@desk, process 7"})
+    nodes["dgx2"].die("lost rank 0")
+    error = started.raised()
+    assert error.what == "lane demo was stopped before it was ready"
+    assert error.found == "on dgx1 by ann@desk, process 7 at 00:00:00 UTC"
+    started.watches.end()
+
+
+@pytest.mark.parametrize("stopping", [None, {"at": 0.0, "by": "ann"}])
+def test_a_lane_that_another_launch_replaces(tmp_path: Path, stopping: dict[str, object] | None) -> None:
+    nodes = ranks(2)
+    started = Started(nodes, tmp_path)
+    nodes["dgx1"].end(launch="l1", stopping=stopping)
+    nodes["dgx2"].end(launch="l2", stopping=None)
+    error = started.raised()
+    assert error.what == "lane demo was replaced by another launch before it was ready"
+    assert error.found == "dgx2: launch l2, not l1"
     started.watches.end()

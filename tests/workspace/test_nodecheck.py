@@ -46,6 +46,8 @@ def test_good_ones(tmp_path: Path, text: str) -> None:
         (SSH + 'python = " "\n', "node `dgx1` has no Python", 4),
         (SSH + 'key = "id_ed25519"\n', "the key of node `dgx1` is a relative path", 4),
         (SSH + 'address = "-oProxyCommand=x"\n', "`address` of node `dgx1` cannot be one", 4),
+        (SSH + 'address = "10.0.0.12:22"\n', "the address of node `dgx1` is more than one", 4),
+        (SSH + 'address = "ops@10.0.0.12"\n', "the address of node `dgx1` is more than one", 4),
         (SSH + 'user = "a b"\n', "`user` of node `dgx1` cannot be one", 4),
         (SSH + 'docker = "unix:///run/docker.sock"\n', "`docker` of node `dgx1` is no absolute path", 4),
         ('store = "x"\naddress = "10.0.0.11"\n', "`address` says nothing about this machine", 3),
@@ -57,6 +59,29 @@ def test_bad_ones(tmp_path: Path, text: str, what: str, line: int) -> None:
         node(tmp_path, text)
     assert what in raised.value.what
     assert raised.value.where == f"config.toml:{line}"
+
+
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        ("10.0.0.12:22", 'address = "10.0.0.12", port = 22'),
+        ("ops@10.0.0.12", 'address = "10.0.0.12", user = "ops"'),
+        ("ops@dgx1.lan:2222", 'address = "dgx1.lan", user = "ops", port = 2222'),
+        ("[fd00::12]:22", 'address = "fd00::12", port = 22'),
+        ("10.0.0.12", ""),
+        ("dgx1.lan", ""),
+        ("fd00::12", ""),
+        ("::1", ""),
+    ],
+)
+def test_an_address_is_a_host_alone(tmp_path: Path, address: str, wanted: str) -> None:
+    text = SSH + f'address = "{address}"\n'
+    if not wanted:
+        node(tmp_path, text)
+        return
+    with pytest.raises(ConfigError) as raised:
+        node(tmp_path, text)
+    assert raised.value.wanted == wanted
 
 
 def test_the_node_local_is_this_machine(tmp_path: Path) -> None:

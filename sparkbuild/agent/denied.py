@@ -1,0 +1,58 @@
+"""What is said when this user may not touch a path: whose it is, who we are, and the command that mends it."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+
+def fields_of(path: str, store: str) -> dict[str, str]:
+    """Fields of an error event. The first folder on the way to `path` that lets nobody through is the one to blame."""
+    me = _user(os.geteuid())
+    if not path:
+        return {"found": f"we are {me}", "wanted": "", "next": ""}
+    closed = _closed(path)
+    if not closed:
+        return {"found": f"we are {me}", "wanted": f"a path that {me} may use", "next": f"ls -ld {path}"}
+    found = os.stat(closed)
+    mode = stat.filemode(found.st_mode)
+    inside = _is_in(path, store)
+    mends = f"let {me} use {closed}"
+    if inside and _is_in(closed, store):
+        mends = f"sudo chown -R {me}: {store}"
+    elif inside:
+        mends = f"sudo install -d -o {me} {store}, or another `store` in config.toml"
+    return {
+        "found": f"{closed} belongs to {_user(found.st_uid)}, {mode}; we are {me}",
+        "wanted": f"a store that {me} may write to" if inside else f"a path that {me} may use",
+        "next": f"on that node: {mends}",
+    }
+
+
+def _closed(path: str) -> str:
+    """The deepest that is there and may not be written to, or that cannot be entered; "" when none is."""
+    place = os.path.normpath(path)
+    while place not in {"", "/"}:
+        try:
+            os.lstat(place)
+        except OSError:
+            place = os.path.dirname(place)
+            continue
+        needed = os.W_OK | os.X_OK if os.path.isdir(place) else os.R_OK
+        if not os.access(place, needed, effective_ids=True):
+            return place
+        place = os.path.dirname(place)
+    return ""
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return bool(folder) and f"{os.path.normpath(path)}/".startswith(f"{os.path.normpath(folder)}/")
+
+
+def _user(number: int) -> str:
+    import pwd  # noqa: PLC0415 - only for a message
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)

@@ -1,0 +1,35 @@
+"""What doit says of a command line that it cannot read, as one line: its own message lists objects of its parser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+OF_TASKS = {"--no-wait": "serve:", "--label": "bench:", "--again": "bench:"}  # and the tasks whose options these are
+_UNKNOWN = re.compile(r"Error parsing (Command|Task): (.*?) \(parsing options: (.*)\)\. Got:", re.DOTALL)
+_LONG = re.compile(r"'long':'([^']+)'")
+_VALUE = re.compile(r"Error parsing parameter '(\w+)' <class '(\w+)'>\.\n.*?: (.*)", re.DOTALL)
+_SPELLED = {"num_process": "-n", "failure_verbosity": "--failure-verbosity"}  # where doit's name is another
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "yes or no"}
+
+
+def told(text: str, command: str, words: Sequence[str]) -> str:
+    """The message for an error `text` of doit's parser. `words` are what stood after the command."""
+    value = _VALUE.match(text)
+    if value:
+        name, kind, found = value.group(1), value.group(2), value.group(3).strip()
+        option = _SPELLED.get(name, f"--{name}")
+        return f"{option} takes {_KINDS.get(kind, kind)}, and {found} is none"
+    unknown = _UNKNOWN.match(text)
+    if not unknown:
+        return text
+    place, what, options = unknown.groups()
+    option = re.sub(r".*?(--?[\w-]+).*", r"\1", what, flags=re.DOTALL)
+    if place == "Task":
+        names = ", ".join(f"--{name}" for name in _LONG.findall(options))
+        return f"{what}: that task has {f'the options {names}' if names else 'no options'}"
+    if command == "run" and option in OF_TASKS:
+        kind = OF_TASKS[option]
+        name = next((word for word in words if word.startswith(kind)), f"{kind}<recipe>")
+        return f"{option} is an option of the task, and stands after its name: doit {name} {option}"
+    return f"{what}; doit help {command} lists the options that it has"
