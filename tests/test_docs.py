@@ -169,7 +169,16 @@ def test_examples_of_locks_can_be_read(block: str):
     assert lock.check() == []
 
 
-@pytest.mark.parametrize("block", examples("json"))
+def test_the_status_as_json_has_the_documented_fields():
+    from sparkbuild.plugin import cmd_status  # noqa: PLC0415
+
+    block = next(param.values[0] for param in examples("json") if '"lanes"' in str(param.values[0]))
+    source = (ROOT / "sparkbuild/plugin/cmd_status.py").read_text().split("return {", 1)[1].split("\n        }", 1)[0]
+    made = re.findall(r'^            "(\w+)":', source, re.MULTILINE)
+    assert list(msgspec.json.decode(block)["lanes"][0]) == [name for name in made if name not in cmd_status.FOR_PEOPLE]
+
+
+@pytest.mark.parametrize("block", [one for one in examples("json") if '"goals"' in str(one.values[0])])
 def test_the_plan_as_json_has_the_documented_fields(block: str):
     from sparkbuild.core.goal import Goal  # noqa: PLC0415
     from sparkbuild.core.key import Key  # noqa: PLC0415

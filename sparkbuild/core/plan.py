@@ -108,6 +108,7 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
     # A transient goal is not even looked at while nobody needs it. What consumes a goal stands behind it.
     verdicts: dict[str, Verdict] = {}
     called_for: set[str] = set()
+    tentative: set[str] = set()
     unseen: dict[str, dict[str, None]] = {}  # by goal: nodes that do not say whether it is needed
     for goal in reversed(ordered):
         if not goal.transient or goal.target in selected_targets or goal.target in called_for:
@@ -118,6 +119,7 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
         else:
             silent = unseen.get(goal.target, {})
             if silent:
+                tentative.add(goal.target)
                 verdicts[goal.target] = Verdict(UNKNOWN, (Reason(_NEEDED, f"waits to see {', '.join(silent)}"),), None)
         if silent:
             for need in goal.needs:
@@ -128,7 +130,8 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
         verdict = verdicts.get(goal.target) or _NOT_NEEDED
         state, reasons = verdict.state, verdict.reasons
         if state == OK:
-            waits = [need for need in goal.needs if states[need.target] != OK]
+            # what nobody may need is not waited for by one that is right without it
+            waits = [need for need in goal.needs if states[need.target] != OK and need.target not in tentative]
             if waits:
                 state = MAYBE
                 reasons = tuple(Reason(str(need.uri), f"waits for {need.task}") for need in waits)

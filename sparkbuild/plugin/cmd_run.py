@@ -19,6 +19,7 @@ from sparkbuild.core.plan import Plan
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.dependencies import check_label, goal_of
 from sparkbuild.plugin.runner import runner
+from sparkbuild.plugin.silent import silent
 
 # Groups that nobody means as a whole: what happens then cannot be undone.
 _ONE_BY_ONE = {
@@ -80,12 +81,15 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             if isinstance(outfile, str):
                 stream = open_files.enter_context(open(outfile, "w", encoding="utf-8"))
             told = reporter_class(stream, {"failure_verbosity": failure_verbosity})
-            self._preflight(session.plan(self.chosen(self._task_names())))
+            self._preflight(session.plan(self.chosen(self._task_names())), goes_on=continue_)
             args = [self.dep_manager, told, continue_, always, Stream(verbosity, force_verbosity)]
             return int(runner(args, num_process).run_all(self.control.task_dispatcher()))
 
-    def _preflight(self, made: Plan) -> None:
+    def _preflight(self, made: Plan, *, goes_on: bool) -> None:
         """What is known to fail at the end is said at the start: a launch comes after hours of building and staging."""
+        unknown = None if goes_on else silent(made)
+        if unknown is not None:
+            raise unknown
         for step in made.stale:
             wrong = [reason.text for reason in step.reasons if reason.part == "architecture"]
             if wrong:

@@ -15,7 +15,7 @@ from sparkbuild.plugin.hints import spoken
 from sparkbuild.serving.judge import Seen, ranks_of
 from sparkbuild.serving.state import LaneState, state
 
-_FOR_PEOPLE = {"main", "remarks", "launched"}  # pieces of `state`, and what is said beside it
+FOR_PEOPLE = {"main", "remarks", "launched"}  # pieces of `state`, and what is said beside it
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
 
 
@@ -43,7 +43,7 @@ class Status(FactCommand):
         # a lane whose recipe is gone, if it runs or may
         rows = [row for row in rows if row["recipe"] in known or row["main"] not in _OVER]
         if as_json:
-            rows = [{name: value for name, value in row.items() if name not in _FOR_PEOPLE} for row in rows]
+            rows = [{name: value for name, value in row.items() if name not in FOR_PEOPLE} for row in rows]
             self.outstream.write(json.dumps({"lanes": rows}, ensure_ascii=False, indent=1) + "\n")
         else:
             self._print(rows)

@@ -41,6 +41,8 @@ class Dependencies(Dependency):  # type: ignore[misc]
         state, reasons = step.state, step.reasons
         if state == MAYBE:
             state, reasons = self._settle(goal, session)
+        if step.waits:
+            return result  # whether anybody needs it is not known, and those that may cannot be made
         if state == RUN:
             result.add_reason("facts", "; ".join(reason.text for reason in reasons))
         elif state == UNKNOWN and not step.waits:  # that is told of the goal it waits for

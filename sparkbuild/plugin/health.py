@@ -9,11 +9,13 @@ from typing import Any
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.machines import same_machine
 from sparkbuild.plugin import units
+from sparkbuild.serving.container import store_id
 
 SKEW = 2.0  # seconds a clock may be off; logs of several nodes are read together, and tokens have dates
 _LIVING = frozenset({"running", "paused", "restarting"})
 _HOLDING = _LIVING | {"created"}  # a container that was only created holds its name
 _PARTS = ("arch", "driver", "kernel", "os", "docker", "python")
+_UNASKED = "unknown (docker cannot be asked)"
 _FATAL = frozenset({"arch", "driver"})  # ranks that differ in these do not work together
 
 
@@ -59,7 +61,7 @@ def row(look: Look) -> dict[str, Any]:
         return {**found, "problems": [what], **{name: getattr(error, name) for name in ("where", "found", "next")}}
     fact = look.fact
     docker, disk = fact["docker"], fact["disks"].get(look.store) or {}
-    states, problems = occupancy(fact, asked=look.docker)
+    states, problems = occupancy(fact, asked=look.docker, store=look.store)
     skew, unsure = clock(look)
     if abs(skew) - unsure > SKEW:
         problems.append(f"its clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} this machine's")
@@ -81,9 +83,9 @@ def row(look: Look) -> dict[str, Any]:
     }
 
 
-def occupancy(fact: Mapping[str, Any], *, asked: bool = False) -> tuple[list[str], list[str]]:
+def occupancy(fact: Mapping[str, Any], *, asked: bool = False, store: str = "") -> tuple[list[str], list[str]]:
     """Who holds a node, and what of it should not be: lanes that run, leftovers of ours, strangers on the GPU. `asked`:
-    a recipe needs docker there, so that a node is not free for want of an answer.
+    a recipe needs docker there, so that a node is not free for want of an answer. `store` is ours on that node.
     """
     states, problems, unsure = [], [], False
     docker = fact["docker"]
@@ -95,18 +97,37 @@ def occupancy(fact: Mapping[str, Any], *, asked: bool = False) -> tuple[list[str
             problems.append(f"whether {lane['recipe']} runs is not known: docker does not answer")
         elif lane["ready"] and not lane["stopped_at"]:
             problems.append(f"{lane['recipe']} is dead (was not stopped): doit logs {lane['recipe']}")
+    held, wrong = _held(fact, store)
+    states, problems = states + held, problems + wrong
+    if docker["problem"] and (unsure or asked or docker["present"]):
+        states.append(_UNASKED)
+    return states or ["free"], problems
+
+
+def _held(fact: Mapping[str, Any], store: str) -> tuple[list[str], list[str]]:
+    """As `occupancy`, of the containers that no record of this store names."""
+    states, problems = [], []
     known = {lane["container"] for lane in fact["lanes"]}
-    for box in docker["containers"]:
+    for box in fact["docker"]["containers"]:
         if box["ours"] and box["state"] in _HOLDING and box["id"] not in known:
             recipe = box["labels"].get("sparkbuild.recipe", "?")
             if box["state"] in _LIVING:
-                states.append(f"held by container {box['name']}")
+                states.append(f"held by container {box['name']}{_owner(box, store)}")
+            if _owner(box, store):
+                continue  # another user's, and no leftover
             problems.append(f"leftover of ours: container {box['name']} ({box['status']}): doit stop:{recipe}")
         elif box["gpu"] and not box["ours"] and box["state"] in _LIVING:
             problems.append(f"container {box['name']} ({box['image']}) uses the GPU and is not ours")
-    if docker["problem"] and (unsure or asked or docker["present"]):
-        states.append("unknown (docker cannot be asked)")
-    return states or ["free"], problems
+    return states, problems
+
+
+def _owner(box: Mapping[str, Any], store: str) -> str:
+    """Whose a lane's container is, when it is of another store; "" when it is of this one."""
+    other = box["labels"].get("sparkbuild.store", "")
+    if not store or other in {"", store_id(store)}:
+        return ""
+    by = box["labels"].get("sparkbuild.by", "")
+    return f" of another store ({other}{f', launched by {by}' if by else ''})"
 
 
 def clock(look: Look) -> tuple[float, float]:
@@ -159,7 +180,7 @@ def _figures(node: Mapping[str, Any]) -> str:
         f"memory {units.size(node['memory_available'])} of {units.size(node['memory_total'])}",
         f"disk {units.size(disk)} free" if disk is not None else "",
         f"clock {node['clock_skew']:+.1f} s",
-        f"docker {node['docker']}" if node["docker"] else "no docker",
+        f"docker {node['docker']}" if node["docker"] else "" if _UNASKED in node["states"] else "no docker",
     ]
     return ", ".join(piece for piece in pieces if piece)
 

@@ -181,6 +181,8 @@ def _in_the_way(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
     for one in seen:
         place = f" on {one.node}" if len(seen) > 1 else ""
         holder = one.fact.get("port_holder") if one.rank == 0 else None
+        if holder and holder.get("container") and holder.get("lane") == goal.spec.recipe:
+            holder = None  # it is named below: a launch removes it
         if holder:
             by = f"process {holder['pid']} of {holder['user']}" if holder["pid"] else "a process of another user"
             if holder.get("container"):

@@ -58,7 +58,12 @@ def look(node: str = "dgx1", **more: Any) -> Look:
     return Look(node, fact(**more), None, 999.9, 1000.1, "/srv/models", docker=True)
 
 
+FIGURES = "memory 100.0 GB of 128.0 GB, disk 900.0 GB free, clock +0.0 s"
 UNKNOWN = "unknown (docker cannot be asked)"
+THEIRS = {
+    "ours": True,
+    "labels": {"sparkbuild.recipe": "demo", "sparkbuild.store": "5e1f", "sparkbuild.by": "bob@desk"},
+}
 OURS = {"ours": True, "labels": {"sparkbuild.recipe": "demo"}}
 
 
@@ -73,6 +78,11 @@ OURS = {"ours": True, "labels": {"sparkbuild.recipe": "demo"}}
         ({"lanes": [lane(alive=False, stopped_at=9.0)]}, ["free"], []),
         ({"lanes": [lane(alive=False, ready=False)]}, ["free"], []),
         ({"lanes": [lane(alive=False)]}, ["free"], ["demo is dead (was not stopped): doit logs demo"]),
+        (
+            {"docker": docker(containers=[box(**THEIRS), box(**{**THEIRS, "state": "created"})])},
+            ["held by container x of another store (5e1f, launched by bob@desk)"],
+            [],
+        ),
         (
             {"docker": docker(containers=[box(**OURS)])},
             ["held by container x"],
@@ -142,6 +152,11 @@ def test_docker_is_missed_only_where_it_is_needed() -> None:
     assert (row["problems"], row["states"]) == ([], ["free"])
     half = docker(problem="dockerd answers 500: x")
     assert health.row(Look("local", fact(docker=half), None, 1000, 1000, "", docker=False))["problems"] != []
+
+
+def test_a_docker_that_cannot_be_asked_is_not_told_to_be_missing() -> None:
+    gone = docker(present=False, version="", problem="nothing within 5 s")
+    assert health.lines(health.cluster("one", [look(docker=gone)]))[1].endswith(f"{UNKNOWN}  {FIGURES}")
 
 
 def test_a_slow_way_is_no_wrong_clock() -> None:

@@ -30,7 +30,14 @@ def test_power_off_before_a_launch_is_a_row_in_the_plan(lanes: Lanes) -> None:
     text = lanes.ok("plan", "-v", f"serve:{RECIPE}").out
     assert "unknown pair   serve:demo-2x" in text
     done = lanes.fails(f"serve:{RECIPE}")
-    assert "dgx2" in done.text
+    assert done.code == 3
+    assert done.text.count("dgx2 does not answer") == 1, "each silent node once"
+    assert "FAIL" not in done.text
+    assert "nothing is made" in done.text
+    done = lanes.fails("run", "-c", f"serve:{RECIPE}")
+    assert "ok    stage:demo-2x:dgx1:weights" in done.out, "the others go on"
+    assert "FAIL  stage:demo-2x:dgx2:weights\n      dgx2 does not answer" in done.out
+    assert "checking dependencies" not in done.text
     assert lanes.left() == []
     assert not record(lanes.nodes[0])
     assert "dgx2  offline" in lanes("health:pair").out

@@ -184,6 +184,18 @@ TABLE: dict[str, tuple[Fact, Fact, list[tuple[str, str]], tuple[str, ...]]] = {
         [("lane", "not served yet"), ("port", "port 8000 on dgx1 is held by container sparkbuild-glm")],
         ALL,
     ),
+    "the recipe's own container on the head's port": (
+        never(
+            left=[{**LEFT, "state": "running", "status": "Up 2 minutes"}],
+            port_holder={"pid": 0, "command": "x", "user": "", "lane": "demo", "container": "sparkbuild-demo"},
+        ),
+        never(),
+        [
+            ("lane", "not served yet"),
+            ("left", f"{LEFT_ON} dgx1 and will be removed: sparkbuild-demo (ffffffffffff, Up 2 minutes)"),
+        ],
+        AGAIN,
+    ),
     "a container of a lane of ours on the head's port": (
         never(port_holder={"pid": 0, "command": "x", "user": "", "lane": "glm", "container": "sparkbuild-glm"}),
         never(),
