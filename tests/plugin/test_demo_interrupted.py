@@ -86,7 +86,7 @@ def test_stopping_while_another_serves(idle: Demo):
     assert "stopped process" in idle.ok("stop:demo").out
     done = finish(process, 60)
     assert done.code == 1, done
-    assert "its process ended before it was ready" in done.out
+    assert "lane demo was stopped before it was ready" in done.out
     assert idle.engines() == []
     assert idle.status()["state"] in {"stopped", "did not start"}
 
