@@ -20,8 +20,11 @@ DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").gl
 TABLES: dict[str, type[msgspec.Struct]] = {
     "### `[nodes.<name>]`": schema.Node,
     "### `[clusters.<name>]`": schema.Cluster,
+    "### `[images]`": schema.Images,
     "### Kind `venv`": schema.VenvImage,
     "### Kind `docker`": schema.DockerImage,
+    "### Kind `dockerfile`": schema.DockerfileImage,
+    "### `[[gates]]` of an image": schema.ImageGate,
     "### Top level": schema.RecipeFile,
     "### `[serve]`": schema.Serve,
     "### `[serve.docker]`": schema.Docker,
@@ -162,7 +165,8 @@ def test_examples_of_toml_fit_the_schema(block: str):
 @pytest.mark.parametrize("block", examples("lock"))
 def test_examples_of_locks_can_be_read(block: str):
     lock = sourcelock.parse(block, "example", "example.source.lock")
-    assert [lock.artifact(name) for name in lock.artifacts()]
+    assert lock.artifacts()
+    assert lock.check() == []
 
 
 def test_the_status_as_json_has_the_documented_fields():
@@ -188,9 +192,23 @@ def test_the_plan_as_json_has_the_documented_fields(block: str):
     assert msgspec.json.decode(block) == {"goals": [step.as_dict("doit serve:demo")]}
 
 
-COMMANDS = {"completion", "forget", "health", "help", "ignore", "list", "logs", "plan", "run", "status", "trust", "why"}
+COMMANDS = {
+    "completion",
+    "forget",
+    "health",
+    "help",
+    "ignore",
+    "list",
+    "logs",
+    "outdated",
+    "plan",
+    "run",
+    "status",
+    "trust",
+    "why",
+}
 WITHHELD = {"clean", "dumpdb", "info", "reset-dep"}  # of doit's own commands
-TASKS = {"artifact", "bench", "image", "lock", "serve", "stage", "stop", "sync", "test"}
+TASKS = {"artifact", "bench", "image", "lock", "prune", "repro", "serve", "source", "stage", "stop", "sync", "test"}
 
 
 def test_the_commands_are_those_of_the_package():

@@ -1,7 +1,7 @@
 """Images of kind `docker`: layers of Debian packages, wheels and files, put together without running any of them.
 
-The result is a docker-archive (manifest.json, the config, a tar per layer), which every docker loads. The same inputs
-give the same bytes on any node, from any Python.
+The result is what assembled.py describes, and a docker-archive (manifest.json, the config, a tar per layer), which
+every docker loads. The same inputs give the same bytes on any node, from any Python.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import tarfile
 import time
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.agent import assembled, layerstore
 from sparkbuild.agent.artifacts import path_of, sha256_of
-from sparkbuild.agent.assembled import RECEIPT_FORMAT, archive_of, folder_of, read_receipt
+from sparkbuild.agent.assembled import PART, RECEIPT_FORMAT, archive_of, config_of, folder_of
 from sparkbuild.agent.debs import add_links, add_package
-from sparkbuild.agent.files import fsync_folder, locked, write_json
+from sparkbuild.agent.files import locked, write_json
 from sparkbuild.agent.layer import Layer
 from sparkbuild.agent.protocol import Reporter
 from sparkbuild.agent.wheels import add_wheels
@@ -26,8 +27,6 @@ from sparkbuild.agent.wheels import add_wheels
 if TYPE_CHECKING:
     from sparkbuild.agent.records import ArchiveReceipt
 
-KEEP = 2  # archives of one name: the newest one, and the one before
-_PART = ".part"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -42,17 +41,16 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     base = os.path.dirname(folder)
     os.makedirs(base, exist_ok=True)
     with locked(os.path.join(base, ".lock"), f"image {request['name']}"):
-        part = f"{folder}{_PART}"
-        _sweep(base)
-        try:
-            receipt = _assemble(request, part, reporter)
-        except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)  # it was wrong, else nobody would make it
-        os.rename(part, folder)
-        fsync_folder(base)
-        _prune(base, folder, reporter)
+        part = f"{folder}{PART}"
+        assembled.sweep(base)
+        with layerstore.writing(request["store"]):
+            try:
+                receipt = _assemble(request, part, reporter)
+            except BaseException:
+                shutil.rmtree(part, ignore_errors=True)
+                raise
+            assembled.finish(part, folder, reporter)
+        assembled.collect(request["store"], reporter)
         return {"bytes": receipt["bytes"]}
 
 
@@ -74,20 +72,32 @@ def _assemble(request: dict[str, Any], part: str, reporter: Reporter) -> Archive
         layers.append((digest, path))
         reporter.log(f"layer {number + 1}: sha256:{digest}, {os.path.getsize(path)} bytes")
     diff_ids = [f"sha256:{digest}" for digest, _ in layers]
-    archive = archive_of(part)
-    _write_archive(archive, request["reference"], _config(request, diff_ids), layers)
+    archive, config = archive_of(part), _config(request, diff_ids)
+    _write_archive(archive, request["reference"], config, layers)
+    with open(config_of(part), "wb") as file:
+        file.write(config)
+        os.fsync(file.fileno())
+    sizes = [os.path.getsize(path) for _, path in layers]
+    for diff_id, (_, path) in zip(diff_ids, layers, strict=True):
+        layerstore.keep(request["store"], path, diff_id)
     shutil.rmtree(work)
-    with open(archive, "rb") as file:
-        os.fdatasync(file.fileno())
+    with open(archive, "rb") as tar:
+        os.fdatasync(tar.fileno())
     os.chmod(archive, 0o444)
     receipt: ArchiveReceipt = {
         "format": RECEIPT_FORMAT,
+        "name": request["name"],
+        "reference": request["reference"],
         "key": request["key"],
         "parts": request["parts"],
         "lock": request["lock"],
         "layers": diff_ids,
-        "sha256": sha256_of(archive),
-        "bytes": os.path.getsize(archive),
+        "sizes": sizes,
+        "config": f"sha256:{hashlib.sha256(config).hexdigest()}",
+        "architecture": request["platform"].partition("/")[2],
+        "gates": [],
+        "tar": sha256_of(archive),
+        "bytes": sum(sizes),
         "at": time.time(),
     }
     write_json(os.path.join(part, "receipt.json"), receipt)
@@ -174,22 +184,3 @@ def _write_archive(path: str, reference: str, config: bytes, layers: list[tuple[
             info.size = os.path.getsize(layer)
             with open(layer, "rb") as content:
                 tar.addfile(info, content)
-
-
-def _sweep(base: str) -> None:
-    for entry in os.listdir(base):
-        if entry.endswith(_PART):
-            shutil.rmtree(os.path.join(base, entry), ignore_errors=True)
-
-
-def _prune(base: str, current: str, reporter: Reporter) -> None:
-    """Old archives go, their receipts stay: they say which layers an image has that is still on a node."""
-    found = {}
-    for entry in os.listdir(base):
-        folder = os.path.join(base, entry)
-        receipt = read_receipt(folder)
-        if folder != current and receipt is not None and os.path.exists(archive_of(folder)):
-            found[folder] = receipt["at"]
-    for folder in sorted(found, key=lambda entry: found[entry], reverse=True)[KEEP - 1 :]:
-        reporter.log(f"removing the old archive {os.path.basename(folder)}")
-        os.unlink(archive_of(folder))

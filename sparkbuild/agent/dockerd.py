@@ -1,4 +1,4 @@
-"""Asking this node's docker engine, through its socket: containers, images, logs. Reads only.
+"""Asking this node's docker engine, through its socket: containers, images, logs. Reads only; dockerwork.py writes.
 
 Paths carry no version, so that each engine answers in its own: what is read here is the same from 20.10 to 28.
 """
@@ -42,7 +42,7 @@ class Dockerd:
             with self._open(path) as answer:
                 return json.loads(answer.body(LIMIT))
         except (OSError, ValueError, RecursionError) as error:
-            raise self._silent(error) from None
+            raise self.silent(error) from None
 
     def container(self, name_or_id: str) -> dict[str, Any] | None:
         """All of one container (ContainerInspect), by its name, its id, or 12 or more digits of that."""
@@ -86,7 +86,7 @@ class Dockerd:
                 pieces = ((1, block) for block in answer.blocks()) if tty else frames(answer.blocks())
                 yield from lines(pieces)
         except (OSError, ValueError) as error:
-            raise self._silent(error) from None
+            raise self.silent(error) from None
 
     def _get_one(self, path: str, name: str) -> dict[str, Any] | None:
         if not name:
@@ -105,9 +105,9 @@ class Dockerd:
         if answer.status == 200:
             return answer
         with answer:
-            raise DockerdError(f"dockerd answers {answer.status}: {_message(answer)}", status=answer.status)
+            raise DockerdError(f"dockerd answers {answer.status}: {message(answer)}", status=answer.status)
 
-    def _silent(self, error: Exception) -> DockerdError:
+    def silent(self, error: Exception) -> DockerdError:
         """Why nothing was heard of it."""
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             problem = f"docker is not installed or not running: no {self.socket}"
@@ -129,7 +129,7 @@ def quote(text: str) -> str:
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
 
 
-def _message(answer: Answer) -> str:
+def message(answer: Answer) -> str:
     """What an error's body says, one line of it."""
     try:
         body = answer.body(1 << 20)

@@ -14,12 +14,15 @@ from sparkbuild.agent.protocol import Reporter
 # scheme of the goal (or what else is asked) -> module of this folder; each has observe(query) -> fact
 OBSERVERS = {
     "artifact": "artifacts",
+    "source": "exported",
     "archive": "assembled",
     "image": "images",
     "staged": "verify",
     "lane": "lanes",
     "node": "node",
     "preflight": "preflight",
+    "network": "network",
+    "pruned": "oldimages",
 }
 WAITING = {"node", "preflight"}  # for docker, for peers: others are looked at meanwhile
 

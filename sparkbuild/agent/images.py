@@ -26,7 +26,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     Present means: built with this key, the interpreter it links to still there, and every file as it was built.
     `other` is the newest image of the name with another key.
     """
-    if query.get("kind") == "docker":
+    if query.get("kind") in {"docker", "prebuilt"}:
         from sparkbuild.agent import dockerimages  # noqa: PLC0415 - a node without docker images need not load it
 
         return dockerimages.observe(query)

@@ -17,6 +17,10 @@ VERBS = {
     "fetch": "fetch",
     "venv": "venv",
     "assemble": "assemble",
+    "build": "build",
+    "context": "context",
+    "export": "export",
+    "repro": "repro",
     "hold": "hold",
     "prepare": "prepare",
     "record": "record",
@@ -29,6 +33,13 @@ VERBS = {
     "tail": "tail",
     "dial": "dial",
     "put": "put",
+    "source": "gitexport",
+    "pins": "gitpins",
+    "relay": "relay",
+    "pull": "pull",
+    "describe": "describe",
+    "prune": "oldimages",
+    "adopt": "adopt",
 }
 
 

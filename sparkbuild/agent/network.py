@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.system import number, text
 
@@ -16,6 +16,14 @@ _DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
 _NEW_ADDRESS, _GET_ADDRESS, _DONE, _ERROR = 20, 22, 3, 2
 _ADDRESS, _LOCAL = 1, 2  # of IFA_*: with a peer, ADDRESS is the peer's
 _UP = 1  # IFF_UP
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """How others may reach this node: {"interfaces", "hcas"}."""
+    from sparkbuild.agent.hcas import hcas  # noqa: PLC0415 - most ask for the interfaces alone
+
+    del query
+    return {"interfaces": interfaces(), "hcas": hcas()}
 
 
 def interfaces(folder: str = FOLDER) -> list[Interface]:

@@ -291,16 +291,33 @@ class PreflightFact(TypedDict):
     memory_available: int
 
 
+class GateResult(TypedDict):
+    """One gate of an image: `text` are the last lines it printed."""
+
+    id: str
+    ok: bool
+    seconds: float
+    text: str
+
+
 class ArchiveReceipt(TypedDict):
-    """`receipt.json` beside an assembled docker image, written last: what it was made from, its layers' diff ids, and
-    the sha256 and size of `image.tar`.
+    """`receipt.json` of a docker image in a store, written last: what it was made from, and its content. `layers` are
+    docker's diff ids in order, each the name of a blob of so many bytes (`sizes`, `bytes` in all); `config` is the
+    sha256 of config.json beside it. `gates` are those that it passed. `tar` is the sha256 of image.tar, which `docker
+    load` takes, "" when there is none.
     """
 
     format: str
+    name: str
+    reference: str
     key: str
     parts: dict[str, Any]
     lock: str
     layers: list[str]
-    sha256: str
+    sizes: list[int]
+    config: str
+    architecture: str
+    gates: list[GateResult]
+    tar: str
     bytes: int
     at: float

@@ -1,9 +1,10 @@
-"""One HTTP GET over a unix socket: its status, and its body as it comes. http.client costs more than most looks."""
+"""One HTTP request over a unix socket: its status, and its body as it comes. http.client costs more than most looks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,9 +19,19 @@ class Answer:
     ValueError for what is not HTTP or ends early. Close it, or use it in a `with`.
 
     `timeout` is for the head, and for the whole body unless `patient` is called: then the body may take for ever.
+    `content` goes with the request: JSON, or pieces of a tar of `size` bytes, which may take their time.
     """
 
-    def __init__(self, path: str, target: str, timeout: float) -> None:
+    def __init__(
+        self,
+        path: str,
+        target: str,
+        timeout: float,
+        *,
+        method: str = "GET",
+        content: bytes | Iterable[bytes] = b"",
+        size: int = 0,
+    ) -> None:
         import socket  # noqa: PLC0415 - 3 ms, and most looks need none
 
         self._end: float | None = time.monotonic() + timeout
@@ -29,7 +40,11 @@ class Answer:
         try:
             self._socket.settimeout(timeout)
             self._socket.connect(path)
-            self._socket.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            if method != "GET":
+                kind, size = ("json", len(content)) if isinstance(content, bytes) else ("x-tar", size)
+                head += f"Content-Type: application/{kind}\r\nContent-Length: {size}\r\n"
+            self._send(f"{head}\r\n".encode(), content)
             self.status, self.headers = self._head()
         except BaseException:
             self._socket.close()
@@ -44,6 +59,11 @@ class Answer:
     def close(self) -> None:
         """Hang up, in the middle of the body or after it."""
         self._socket.close()
+
+    def hang_up(self) -> None:
+        """From another thread: who reads the body finds that it ends."""
+        with suppress(OSError):
+            self._socket.shutdown(2)  # SHUT_RDWR
 
     def patient(self) -> None:
         """From here on, wait as long as it takes: the body goes on while something lives."""
@@ -72,6 +92,18 @@ class Answer:
             return
         while self._data or self._more():
             yield self._take(len(self._data))
+
+    def _send(self, head: bytes, content: bytes | Iterable[bytes]) -> None:
+        if isinstance(content, bytes):
+            self._socket.sendall(head + content)
+            return
+        self.patient()
+        self._socket.sendall(head)
+        try:
+            for piece in content:
+                self._socket.sendall(piece)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it takes no more, and says why in its answer
 
     def _head(self) -> tuple[int, dict[str, str]]:
         version, _, rest = self._line().partition(b" ")

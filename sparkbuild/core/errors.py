@@ -74,12 +74,25 @@ class GateError(SparkbuildError):
     results: Sequence[Any] = ()
 
 
+class BuildError(SparkbuildError):
+    """A step of a Dockerfile failed, or a gate of the image; the message carries the last lines it printed."""
+
+
 class ChildError(SparkbuildError):
     """A child process ended with a non-zero code."""
 
 
 class NodeError(SparkbuildError):
     """A node cannot be reached or its agent did not answer."""
+
+
+class UpstreamError(SparkbuildError):
+    """A registry, a package index or a repository cannot be reached, or has not what was asked for.
+
+    `reached`: it answered, so what it said counts.
+    """
+
+    reached = False
 
 
 class NotMadeError(SparkbuildError):

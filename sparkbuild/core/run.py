@@ -80,10 +80,9 @@ class Run:
             if event.get("event") == "log":
                 self.note(str(event.get("text", "")))
             elif event.get("event") == "progress":
-                total = event.get("total")
-                self.report(
-                    Progress(str(event["phase"]), int(event.get("bytes", 0)), None if total is None else int(total))
-                )
+                total = None if event.get("total") is None else int(event["total"])
+                unit = str(event.get("unit", "B"))
+                self.report(Progress(str(event["phase"]), int(event.get("bytes", 0)), total, unit))
 
         return self.agent(node).call(verb, request, on_event)
 

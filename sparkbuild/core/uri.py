@@ -6,7 +6,9 @@ import re
 
 import msgspec
 
-SCHEMES = ("artifact", "archive", "image", "staged", "lane", "report")
+SCHEMES = ("artifact", "source", "archive", "image", "staged", "lane", "report")
+
+DOWNLOADS = ("artifact", "source")  # made only for what is made from them; shown only where somebody asks
 
 _URI = re.compile(r"^(?P<scheme>[a-z]+)://(?P<node>[A-Za-z0-9_.-]+)/(?P<path>[^@\s]+)(?:@(?P<key>[0-9a-f]{12}))?$")
 

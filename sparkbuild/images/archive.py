@@ -1,4 +1,6 @@
-"""How docker images are assembled: on this machine, from locked files, and checked by the sha256 in the receipt."""
+"""How docker images are made, before they are on any node: assembled, or built on their build node; and when that is
+right: by the receipt and the sha256 of each layer.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,23 @@ from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.images.docker import FILES, DockerSpec, reference
+from sparkbuild.images.dockerfile import DockerfileSpec, missing
+from sparkbuild.nodes.cluster import Nodes
 
 
 class ArchiveKind:
-    """How assembled images are looked at and made."""
+    """How docker images in stores are looked at and made."""
 
     scheme = "archive"
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, nodes: Nodes | None = None) -> None:
         self._root = root
+        self._nodes = nodes  # None: nothing is built
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look."""
-        return {"name": goal.spec.name, "key": goal.key.digest}
+        asked = {"name": goal.spec.name, "key": goal.key.digest}
+        return {**asked, "builds": True} if isinstance(goal.spec, DockerfileSpec) else asked
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Assembled with this key and unchanged since, or why not."""
@@ -32,19 +38,29 @@ class ArchiveKind:
             return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
         if fact["present"]:
             text = f"{len(fact['layers'])} layers, {fact['bytes'] / 1e6:.1f} MB"
-            return Verdict(OK, (), 0, fact, text)
+            gates = f", {len(fact['gates'])} gates passed" if fact.get("gates") else ""
+            return Verdict(OK, (), 0, fact, text + gates)
+        if isinstance(goal.spec, DockerfileSpec) and (blocked := _blocked(goal, goal.spec, fact)):
+            return Verdict(UNKNOWN, (blocked,), None, fact)
         size = last.bytes if last else None
         if fact.get("problem"):
             return Verdict(RUN, (Reason("content", str(fact["problem"])),), size, fact)
         before = (fact.get("other") or {}).get("parts") or (last.parts if last else None)
         reasons = differences(before, goal.key.parts) if before else ()
         if not reasons:
-            reasons = (Reason("image", "was assembled before, is gone" if last else "not assembled yet"),)
+            done = "assembled" if isinstance(goal.spec, DockerSpec) else "built"
+            reasons = (Reason("image", f"was {done} before, is gone" if last else f"not {done} yet"),)
         return Verdict(RUN, reasons, size, fact)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
-        """Assemble it; returns the bytes of the archive."""
+        """Make it; returns the bytes of its layers."""
         del verdict
+        if isinstance(goal.spec, DockerfileSpec):
+            from sparkbuild.images.building import Builder  # noqa: PLC0415 - only when something is built
+
+            if self._nodes is None:
+                raise RuntimeError("there are no nodes to build on")
+            return Builder(self._root, self._nodes).build(goal.node, goal.spec, goal.key, run)
         spec: DockerSpec = goal.spec
         request = {
             "name": spec.name,
@@ -67,3 +83,17 @@ class ArchiveKind:
     def _read(self, path: str) -> bytes:
         with open(os.path.join(self._root, path), "rb") as file:
             return file.read()
+
+
+def _blocked(goal: Goal, spec: DockerfileSpec, fact: dict[str, Any]) -> Reason | None:
+    """Why the image cannot be built there, as far as that can be told beforehand."""
+    if problem := missing(spec):
+        return Reason("lock", problem)
+    engine = fact.get("engine") or {}
+    if "silent" in engine:
+        text = f"docker on {goal.node} cannot be asked: {engine['silent']}"
+        return Reason("docker", f"{text} ({engine['next']})" if engine.get("next") else text)
+    found = engine.get("architecture")
+    if found and found != spec.architecture:
+        return Reason("architecture", f"image for {spec.architecture}, build node {goal.node} is {found}")
+    return None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.core.run import Kind, Run
 from sparkbuild.core.state import Made
-from sparkbuild.images.docker import DockerSpec
+from sparkbuild.images.prebuilt import PrebuiltKind, PrebuiltSpec
+from sparkbuild.images.relays import Relays
 from sparkbuild.images.sync import SyncKind
-from sparkbuild.images.venv import VenvKind
+from sparkbuild.images.venv import VenvKind, VenvSpec
 from sparkbuild.nodes.cluster import Nodes
 
 
@@ -21,7 +23,9 @@ class ImageKind:
 
     def __init__(self, root: str, nodes: Nodes) -> None:
         self._venv: Kind = VenvKind(root)
-        self._docker: Kind = SyncKind(nodes)
+        relays = Relays(nodes)
+        self._docker: Kind = SyncKind(nodes, relays)
+        self._prebuilt = PrebuiltKind(nodes, relays)
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """See core.run.Kind."""
@@ -31,9 +35,15 @@ class ImageKind:
         """See core.run.Kind."""
         return self._of(goal).judge(goal, fact, last)
 
+    def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
+        """Why making it would fail, as far as that is known before."""
+        return self._prebuilt.preflight(goal, verdict) if isinstance(goal.spec, PrebuiltSpec) else None
+
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """See core.run.Kind."""
         return self._of(goal).apply(goal, verdict, run)
 
     def _of(self, goal: Goal) -> Kind:
-        return self._docker if isinstance(goal.spec, DockerSpec) else self._venv
+        if isinstance(goal.spec, PrebuiltSpec):
+            return self._prebuilt
+        return self._venv if isinstance(goal.spec, VenvSpec) else self._docker

@@ -1,25 +1,23 @@
-"""How an assembled image gets into a node's docker, and when it is right there: by its labels and its layers."""
+"""How an image gets into a node's docker, and when it is right there: by its labels and its layers."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-import msgspec
-
-from sparkbuild.core.errors import SpaceError
+from sparkbuild.core.errors import NodeError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
-from sparkbuild.images.docker import archive_in_store, reference
-from sparkbuild.images.transfer import transfer
-from sparkbuild.nodes.cluster import Nodes
-
-# What a load needs on docker's disk for each byte of the archive, measured: overlay2 writes a copy of all of it, then
-# unpacks that; containerd's store keeps both. (A pull of layers would need 1.2 on overlay2.)
-ROOM = 2.0
+from sparkbuild.images import transfer
+from sparkbuild.images.content import BLOBS, Content, blobs_of, describe, lacking, receipt_here, remember
+from sparkbuild.images.docker import reference
+from sparkbuild.images.relays import Relays
+from sparkbuild.images.room import LOAD, check_disk, check_room
+from sparkbuild.nodes.cluster import LOCAL, Nodes
+from sparkbuild.nodes.relay import INCOMING, Blob
 
 
 class SyncKind:
@@ -27,78 +25,108 @@ class SyncKind:
 
     scheme = "image"
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, relays: Relays | None = None) -> None:
         self._nodes = nodes
+        self._relays = relays or Relays(nodes)
 
     def query(self, goal: Goal) -> dict[str, Any]:
-        """What the agent needs to look, with the layers that the image had when it was assembled, where they are known:
-        a label can be put on any image.
+        """What the agent needs to look, with the layers that the image had when it was made, where they are known: a
+        label can be put on any image.
         """
+        receipt = self._receipt(goal)
         return {
             "kind": "docker",
             "reference": reference(goal.spec.name, goal.key),
             "key": goal.key.digest,
             "architecture": goal.spec.architecture,
-            "layers": self._receipt(goal).get("layers", []),
+            "layers": receipt.get("layers", []),
+            "sizes": receipt.get("sizes", []),
+            "incoming": INCOMING,
         }
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """In docker with this key and these layers, or why not, or why that cannot be told."""
-        if "unreachable" in fact:
-            return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
-        if "silent" in fact:
-            return Verdict(UNKNOWN, (Reason("docker", _silent(goal.node, fact)),), None, fact)
+        unknown = unasked(goal, fact)
+        if unknown is not None:
+            return unknown
         if fact["present"]:
             text = f"{fact['architecture']}, {len(fact['layers'])} layers, {fact['bytes'] / 1e6:.1f} MB"
             return Verdict(OK, (), 0, fact, text)
-        size = int(self._receipt(goal).get("bytes", 0)) or (last.bytes if last else None)
         engine = fact.get("engine") or {}
         wanted, found = goal.spec.architecture, engine.get("architecture")
         if found and found != wanted:
             text = f"image for {wanted}, node {goal.node} is {found}"
             return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)
-        if fact.get("problem"):
-            return Verdict(RUN, (Reason("content", str(fact["problem"])),), size, fact)
-        reasons = differences(last.parts, goal.key.parts) if last else ()
+        receipt = self._receipt(goal)
+        moves = lacking(fact, receipt)
+        size = moves[1] if moves else int(receipt.get("bytes", 0)) or (last.bytes if last else None)
+        reasons: tuple[Reason, ...] = (Reason("content", str(fact["problem"])),) if fact.get("problem") else ()
+        reasons = reasons or (differences(last.parts, goal.key.parts) if last else ())
         if not reasons:
             reasons = (Reason("image", "was there before, is gone" if last else "not on the node yet"),)
-        return Verdict(RUN, reasons, size, fact)
+        return Verdict(RUN, (*reasons, *_partial(moves, receipt)), size, fact)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
-        """Load it; returns the bytes sent. Whether it is right is seen by the next look."""
-        archive = os.path.join(self._folder(goal), "image.tar")
-        engine = (verdict.fact or {}).get("engine") or {}
-        check_room(goal.node, engine, os.path.getsize(archive))
-        client = self._nodes.docker(goal.node)
-        return transfer(client, goal.node, archive, reference(goal.spec.name, goal.key), run)
-
-    def _folder(self, goal: Goal) -> str:
+        """Bring what is missing; returns the bytes moved. Whether it is right is seen by the next look."""
         (made,) = goal.needs
-        return os.path.join(self._nodes.store(made.node), archive_in_store(goal.spec.name, goal.key))
+        name, holder = goal.spec.name, made.node
+        content, receipt = describe(run.agent(holder), name, goal.key)
+        remember(self._nodes.store(LOCAL), name, goal.key, receipt)
+        fact = verdict.fact or {}
+        moves = lacking(fact, receipt)
+        if moves is None:  # it was made on another node meanwhile: what it is made of is known only now
+            query = {"scheme": "image", **self.query(goal), "layers": receipt["layers"], "sizes": receipt["sizes"]}
+            fact = run.agent(goal.node).call("facts", {"queries": [query]})["facts"][0]
+            moves = lacking(fact, receipt) or (content.layers, 0)
+        missing, engine = moves[0], fact.get("engine") or {}
+        spooled = check_room(goal.node, engine, sum(blob.size for blob in missing), int(fact.get("arrived") or 0))
+        wanted = reference(name, goal.key)
+        if spooled:
+            try:
+                with self._relays.join(holder, goal.key.digest, BLOBS, content.layers) as relay:
+                    return transfer.pull(
+                        relay, goal.node, content, missing, run,
+                        reference=wanted, key=goal.key.digest, store=str(engine.get("store", "")),
+                    )  # fmt: skip
+            except NodeError as error:
+                if self._nodes.place(holder).connection != "local" or not error.what.startswith("docker does not"):
+                    raise
+                run.note(f"{error}\nanother way: docker load, over the connection")
+        return self._load(goal, content, engine, run)
+
+    def _load(self, goal: Goal, content: Content, engine: dict[str, Any], run: Run) -> int:
+        holder = goal.needs[0].node
+        check_disk(goal.node, engine, sum(blob.size for blob in content.layers), LOAD)
+        folder = os.path.join(self._nodes.store(holder), BLOBS)
+        client = self._nodes.docker(goal.node)
+        wanted = reference(goal.spec.name, goal.key)
+        return transfer.load(client, goal.node, content, run, folder=folder, reference=wanted)
 
     def _receipt(self, goal: Goal) -> dict[str, Any]:
-        try:
-            with open(os.path.join(self._folder(goal), "receipt.json"), "rb") as file:
-                found = msgspec.json.decode(file.read(), type=dict[str, Any])
-        except (OSError, msgspec.MsgspecError):
-            return {}
-        return found if found.get("key") == goal.key.digest else {}
+        (made,) = goal.needs
+        holder = made.node if self._nodes.place(made.node).connection == "local" else LOCAL
+        return receipt_here(self._nodes.store(holder), goal.spec.name, goal.key)
 
 
-def check_room(node: str, engine: dict[str, Any], size: int) -> None:
-    """Raise SpaceError when docker's disk has no room for an image of `size` bytes, as far as that is known."""
-    free = engine.get("free")
-    needed = int(size * ROOM)
-    if free is not None and free < needed:
-        raise SpaceError(
-            f"docker's disk on {node} has no room for the image",
-            where=str(engine.get("root", "")),
-            found=f"{free / 1e6:.0f} MB free",
-            wanted=f"{needed / 1e6:.0f} MB: docker unpacks a copy",
-            next=f"`docker system df` on {node} says what takes the room",
-        )
+def _partial(moves: tuple[tuple[Blob, ...], int] | None, receipt: dict[str, Any]) -> tuple[Reason, ...]:
+    if moves is None:
+        return ()
+    every, lacks = blobs_of(receipt), moves[0]
+    arrived = sum(blob.size for blob in lacks) - moves[1]
+    told = []
+    if len(lacks) < len(every):
+        told.append(f"{len(lacks)} of {len(every)} layers are missing there")
+    if arrived:
+        told.append(f"{arrived / 1e6:.1f} MB have arrived already")
+    return tuple(Reason("layers", text) for text in told)
 
 
-def _silent(node: str, fact: dict[str, Any]) -> str:
-    text = f"docker on {node} cannot be asked: {fact['silent']}"
-    return f"{text} ({fact['next']})" if fact.get("next") else text
+def unasked(goal: Goal, fact: dict[str, Any]) -> Verdict | None:
+    """Why it cannot be told what a node's docker has, and what to do about it; None when it can."""
+    if "unreachable" in fact:
+        return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
+    if "silent" not in fact:
+        return None
+    text = f"docker on {goal.node} cannot be asked: {fact['silent']}"
+    text += f" ({fact['next']})" if fact.get("next") else ""
+    return Verdict(UNKNOWN, (Reason("docker", text),), None, fact)

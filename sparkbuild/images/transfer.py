@@ -1,14 +1,21 @@
-"""Bringing an assembled image into a node's docker: `docker load` through its API, over the node's connection."""
+"""Bringing an image into a node's docker: the layers it lacks over the blob relay, then a pull from the node itself.
+
+Where a node's store has no room for them, or docker does not pull, `docker load` over the node's connection.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.core.errors import NodeError, SpaceError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Progress, Run
+from sparkbuild.images.content import Content
+from sparkbuild.nodes.relay import INCOMING, Arrival, Blob, Relay
 
 if TYPE_CHECKING:
     import docker
@@ -16,9 +23,71 @@ if TYPE_CHECKING:
 _BLOCK = 256 << 10  # bytes; larger ones cost a copy each in an ssh channel
 
 
-def transfer(client: docker.DockerClient, node: str, archive: str, reference: str, run: Run) -> int:
-    """Send the archive and have docker load it; returns the bytes sent. Docker names the image only when it has all
-    of it, and checks each layer against its id.
+def pull(
+    relay: Relay,
+    node: str,
+    content: Content,
+    missing: Sequence[Blob],
+    run: Run,
+    *,
+    reference: str,
+    key: str,
+    store: str,
+) -> int:
+    """Have docker on the node pull the image; returns the bytes that moved. `store` is docker's ("overlay2",
+    "containerd"), `key` the one that its label must have, "" for an image that is not ours.
+    """
+    shown = _Shown(run, sum(blob.size for blob in missing))
+    with relay.carry(node, missing, shown.event, run.note) as arrival:
+        request = {
+            "folder": INCOMING,
+            "reference": reference,
+            "key": key,
+            "architecture": content.architecture,
+            "config": content.config,
+            "layers": [{"sha256": blob.sha256, "size": blob.size} for blob in content.layers],
+            "arriving": [blob.sha256 for blob in missing],
+            "token": arrival.token,
+            "sources": arrival.sources,
+            "containerd": store == "containerd",
+        }
+        found = run.agent(node).call("pull", request, shown.checked(arrival))
+        return 0 if found.get("found") else arrival.wait() + int(found["fetched"])
+
+
+class _Shown:
+    """What is told of a transfer: bytes that arrive, then what docker makes of them."""
+
+    def __init__(self, run: Run, total: int) -> None:
+        self._run = run
+        self._total = total
+        self._arrived = total == 0
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Of the relay."""
+        if event.get("event") == "progress":
+            done, total = int(event["bytes"]), int(event["total"] or 0)
+            self._arrived = done >= total
+            self._run.report(Progress("receive", done, total))
+        elif event.get("event") == "log":
+            self._run.note(str(event.get("text", "")))
+
+    def checked(self, arrival: Arrival) -> Any:
+        """Of docker; a transfer that fails ends the pull as well."""
+
+        def event(event: dict[str, Any]) -> None:
+            if not arrival.complete.is_set() or not self._arrived:
+                arrival.check()
+            if event.get("event") == "log":
+                self._run.note(str(event.get("text", "")))
+            elif event.get("event") == "progress" and self._arrived:
+                self._run.report(Progress("docker", int(event["bytes"]), int(event["total"])))
+
+        return event
+
+
+def load(client: docker.DockerClient, node: str, content: Content, run: Run, *, folder: str, reference: str) -> int:
+    """Send the whole image, whose layers lie in `folder` of this machine, to `docker load`; returns the bytes sent.
 
     Raises NodeError, or SpaceError when docker's disk is full. The image may be unusable for all that docker says (its
     containerd store ends a load on a full disk with success), so a container is made of it, and removed.
@@ -26,11 +95,11 @@ def transfer(client: docker.DockerClient, node: str, archive: str, reference: st
     from docker.errors import DockerException  # noqa: PLC0415 - costs 200 ms
     from requests.exceptions import RequestException  # noqa: PLC0415 - "
 
-    size = os.path.getsize(archive)
+    size = sum(blob.size for blob in content.layers)
     api: Any = client.api
     before, api.timeout = api.timeout, None  # docker says nothing while it unpacks, however long that takes
     try:
-        for event in api.load_image(_pieces(archive, size, run)):
+        for event in api.load_image(_pieces(content, folder, reference, size, run)):
             text = str(event.get("error") or event.get("stream") or "").strip()
             if text:
                 run.note(text)
@@ -45,14 +114,33 @@ def transfer(client: docker.DockerClient, node: str, archive: str, reference: st
     return size
 
 
-def _pieces(archive: str, size: int, run: Run) -> Iterator[bytes]:
+def _pieces(content: Content, folder: str, reference: str, size: int, run: Run) -> Iterator[bytes]:
+    """A docker-archive."""
+    places = [f"{blob.sha256}/layer.tar" for blob in content.layers]
+    manifest = json.dumps([{"Config": "config.json", "RepoTags": [reference], "Layers": places}]).encode()
+    for name, text in (("manifest.json", manifest), ("config.json", content.config.encode())):
+        yield _header(name, len(text)) + text + _padding(len(text))
     done = 0
-    with open(archive, "rb") as file:
-        while piece := file.read(_BLOCK):
-            cancel.check()
-            yield piece
-            done += len(piece)
-            run.report(Progress("send" if done < size else "docker unpacks", done, size))
+    for place, blob in zip(places, content.layers, strict=True):
+        yield _header(place, blob.size)
+        with open(os.path.join(folder, blob.sha256), "rb") as file:
+            while piece := file.read(_BLOCK):
+                cancel.check()
+                yield piece
+                done += len(piece)
+                run.report(Progress("send" if done < size else "docker unpacks", done, size))
+        yield _padding(blob.size)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _header(name: str, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % tarfile.BLOCKSIZE)
 
 
 def _failed(node: str, text: str) -> NodeError | SpaceError:

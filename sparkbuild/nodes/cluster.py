@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,7 +48,10 @@ class Nodes:
     call does. Connecting to one node never waits for another.
     """
 
-    def __init__(self, root: Path, places: Mapping[str, Place], ahead: Ahead | None = None) -> None:
+    def __init__(
+        self, root: Path, places: Mapping[str, Place], ahead: Ahead | None = None, fabrics: Sequence[str] = ()
+    ) -> None:
+        self.fabrics = tuple(fabrics)  # networks that nodes talk to each other over, before any other that they share
         self._root = root
         self._ahead = ahead
         self._places = dict(places)

@@ -14,6 +14,7 @@ _CLASSES: dict[str, type[errors.SparkbuildError]] = {
     "config": errors.ConfigError,
     "engine": errors.EngineDiedError,
     "integrity": errors.IntegrityError,
+    "build": errors.BuildError,
     "node": errors.NodeError,
     "port": errors.PortInUseError,
     "space": errors.SpaceError,

@@ -6,6 +6,7 @@ from typing import Any
 
 from doit.cmd_list import List as DoitList
 
+from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin.command import FactCommand
 
 _MORE = {
@@ -75,6 +76,6 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
                 lines[task.name] = task.doc or ""
         width = max(map(len, lines), default=0) + 3
         for name in sorted(lines):
-            if name.startswith("artifact:") and not downloads:
+            if name.partition(":")[0] in DOWNLOADS and not downloads:
                 continue
             self.outstream.write(f"{name}\n" if quiet else f"{name:<{width}}{lines[name]}\n")

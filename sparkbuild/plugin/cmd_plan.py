@@ -57,7 +57,9 @@ class PlanCommand(FactCommand):
         return 2 if problems else 0
 
     def _print(self, made: Plan, *, verbose: bool, named: list[str]) -> None:
-        downloads = [step for step in made if step.unneeded and step.goal.uri.scheme == "artifact"]
+        from sparkbuild.core.uri import DOWNLOADS  # noqa: PLC0415 - after the nodes were asked
+
+        downloads = [step for step in made if step.unneeded and step.goal.uri.scheme in DOWNLOADS]
         shown = [step for step in made if step not in downloads and (step.state != "ok" or verbose)]
         width = max((len(step.goal.task) for step in shown), default=4)
         place = max((len(step.goal.node) for step in shown), default=4)

@@ -24,7 +24,8 @@ from sparkbuild.plugin.silent import silent
 # Groups that nobody means as a whole: what happens then cannot be undone.
 _ONE_BY_ONE = {
     "stop": "stopping every lane at once is not offered; name the lane, as in doit stop:<recipe>",
-    "lock": "name what to do with which lock, as in doit lock:check or doit lock:pin:<name>",
+    "repro": "building every image twice is not offered; name the image, as in doit repro:<image>",
+    "lock": "name what to do with which lock, as in doit lock:check, doit lock:update <name> or doit lock:pin:<name>",
     "lock:pin": "pinning every lock at once is not offered; name the lock, as in doit lock:pin:<name>",
 }
 

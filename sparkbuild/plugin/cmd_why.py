@@ -7,6 +7,7 @@ from typing import Any
 from doit.exceptions import InvalidCommand
 
 from sparkbuild.core.plan import OK, Step
+from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin import units
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.hints import spoken
@@ -30,7 +31,7 @@ class Why(FactCommand):
         targets = {goal.target for goal in chosen}
         steps = list(self.session.plan(chosen))
         for step in sorted(steps, key=lambda step: step.goal.target not in targets):
-            if not (step.unneeded and step.goal.uri.scheme == "artifact"):  # an image may stand on twenty downloads
+            if not (step.unneeded and step.goal.uri.scheme in DOWNLOADS):  # an image may stand on twenty downloads
                 self._print(step)
         return 0
 

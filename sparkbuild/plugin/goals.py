@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import msgspec
 
-from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Goal
 from sparkbuild.images.docker import FILES, DockerSpec, archive_goal, python_in, reference, sync_goal
+from sparkbuild.images.dockerfile import DockerfileSpec, built_goal
+from sparkbuild.images.prune import prune_goal
 from sparkbuild.images.venv import VenvSpec, folder_in_store, image_goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, artifact_goal, path_in_store
+from sparkbuild.nodes.sources import source_goal
+from sparkbuild.plugin import built
+from sparkbuild.plugin.prebuilt import prebuilt_goals
 from sparkbuild.serving.lane import LaneSpec, lane_goal
 from sparkbuild.staging.files import FilesSpec, files_goal
+from sparkbuild.workspace.bases import base_of
+from sparkbuild.workspace.dockerfileimage import unpublished
 from sparkbuild.workspace.imagefile import place_of
 from sparkbuild.workspace.load import LOCAL
-from sparkbuild.workspace.schema import DockerImage, Staging
+from sparkbuild.workspace.reference import is_reference
+from sparkbuild.workspace.schema import DockerfileImage, DockerImage, Staging, VenvImage
+from sparkbuild.workspace.sourcelock import SourceLock
 from sparkbuild.workspace.workspace import Image, Recipe, Workspace
 
 
@@ -36,15 +46,22 @@ def assemble(workspace: Workspace) -> Goals:
     goals = Goals({}, {}, dict(workspace.problems))
     builder = _Builder(workspace, goals)
     for name, image in workspace.images.items():
-        if isinstance(image.spec, DockerImage):
-            builder.archive(image, image.spec)  # though no node may need it
+        if not isinstance(image.spec, VenvImage):
+            builder.archive(image)  # though no node may need it
         for node in builder.image_nodes[name]:
             builder.image(name, node)
+    for lock in workspace.locks.values():
+        for component in lock.sources():
+            try:
+                builder.source(lock, component)
+            except LockError as error:
+                goals.problems.setdefault(f"locks/{lock.name}", error)
     for name, recipe in workspace.recipes.items():
         try:
             builder.recipe(recipe, workspace.nodes_of(recipe))
         except ConfigError as error:
             goals.problems[f"recipes/{name}"] = error
+    builder.prunes()
     return goals
 
 
@@ -61,8 +78,8 @@ class _Builder:
     def image(self, name: str, node: str) -> Goal:
         """An image on a node: built there, or, for a docker image, brought there."""
         image = self.workspace.images[name]
-        if isinstance(image.spec, DockerImage):
-            return self.goals.add(sync_goal(node, self.archive(image, image.spec)))
+        if not isinstance(image.spec, VenvImage):
+            return self.goals.add(sync_goal(node, self.archive(image)))
         spec = VenvSpec(
             name=image.name,
             lock=image.spec.lock,
@@ -74,10 +91,19 @@ class _Builder:
         suffix = f":{node}" if len(self.image_nodes[name]) > 1 else ""
         return self.goals.add(image_goal(node, spec, image.inputs, suffix=suffix))
 
-    def archive(self, image: Image, settings: DockerImage) -> Goal:
-        """A docker image, assembled on this machine from what its lock pins."""
-        debs = [image.lock.artifact(component) for component in settings.debs]
-        specs = tuple(ArtifactSpec(deb.filename, deb.sha256, deb.wheel, deb.url) for deb in debs)
+    def archive(self, image: Image) -> Goal:
+        """A docker image in a store: assembled on this machine, or built on its build node."""
+        made = self.goals.by_task.get(f"image:{image.name}")
+        if made is not None:
+            return made
+        if isinstance(image.spec, DockerfileImage):
+            return self._built(image, image.spec)
+        if isinstance(image.spec, DockerImage):
+            return self._assembled(image, image.spec)
+        raise TypeError(f"{image.name} is no docker image")
+
+    def _assembled(self, image: Image, settings: DockerImage) -> Goal:
+        specs = tuple(built.artifact_spec(image.lock, component) for component in settings.debs)
         spec = DockerSpec(
             name=image.name,
             lock=f"{image.lock.name}@{image.lock.sha256}",
@@ -96,6 +122,32 @@ class _Builder:
         )
         return self.goals.add(archive_goal(LOCAL, spec, image.inputs, fetched))
 
+    def _built(self, image: Image, settings: DockerfileImage) -> Goal:
+        """Its sources and artifacts come to this machine, its base into the docker of the build node."""
+        missing = unpublished(image.lock, settings.sources)
+        sources = {name: self.source(image.lock, name) for name in settings.sources if name not in missing}
+        base = base_of(image)
+        under = self.archive(self.workspace.images[base]) if base else None
+        spec = built.spec_of(image, settings, under, sources)
+        needs = [*sources.values()]
+        needs += [self._artifact(LOCAL, image.lock.name, name, one) for name, one in spec.artifacts.items()]
+        if under is not None:
+            there = self.image(base, settings.build_node)
+            if settings.build_node not in self.image_nodes[base]:  # nobody but this build wants it there
+                there = self.goals.by_task[there.task] = msgspec.structs.replace(there, transient=True)
+            needs.append(there)
+        return self.goals.add(built_goal(settings.build_node, spec, image.inputs, tuple(needs)))
+
+    def prunes(self) -> None:
+        """Next to each docker image of the workspace on a node, the removal of older ones."""
+        for goal in tuple(self.goals.by_task.values()):
+            if goal.uri.scheme == "image" and isinstance(goal.spec, DockerSpec | DockerfileSpec):
+                self.goals.add(prune_goal(goal, self.workspace.config.images.keep))
+
+    def source(self, lock: SourceLock, component: str) -> Goal:
+        """A git source on this machine. Raises LockError when the lock does not pin all of it."""
+        return self.goals.add(source_goal(LOCAL, built.source_spec(lock, component)))
+
     def _artifact(self, node: str, lock: str, component: str, spec: ArtifactSpec) -> Goal:
         suffix = f":{node}" if len(self.artifact_nodes[f"artifact:{lock}/{component}"]) > 1 else ""
         offline = self.workspace.config.nodes[node].offline
@@ -106,22 +158,24 @@ class _Builder:
         """All goals of a recipe: what it stages on each node, its lane, its report."""
         self._check_runtime(recipe)
         staged = [{block.id: self._staged(recipe, block, node) for block in recipe.spec.staging} for node in nodes]
-        images = [self.image(recipe.spec.image, node) for node in nodes]
+        if is_reference(recipe.spec.image):
+            images = [self.goals.add(goal) for goal in prebuilt_goals(self.workspace, recipe.spec.image, nodes)]
+        else:
+            images = [self.image(recipe.spec.image, node) for node in nodes]
         lane = self.goals.add(self._lane(recipe, nodes, images, staged))
         self.goals.lanes[recipe.name] = lane
         bench = recipe.spec.bench
         if bench is not None:
             from sparkbuild.bench.kind import bench_goal  # noqa: PLC0415 - a workspace without benches need not load it
 
-            used = (self.workspace.images[name].lock for name in (recipe.spec.image, bench.image))
-            locks = {lock.name: lock.sha256 for lock in used}
+            used = (self.workspace.images.get(name) for name in (recipe.spec.image, bench.image))
+            locks = {image.lock.name: image.lock.sha256 for image in used if image is not None}
             harness = self.image(bench.image, LOCAL)
             self.goals.add(bench_goal(recipe.name, recipe.spec.cluster, bench, lane, harness, locks=locks))
 
     def _staged(self, recipe: Recipe, block: Staging, node: str) -> Goal:
         lock, component = block.src.removeprefix("artifact:").split("/", 1)
-        artifact = self.workspace.locks[lock].artifact(component)
-        spec = ArtifactSpec(artifact.filename, artifact.sha256, artifact.wheel, artifact.url)
+        spec = built.artifact_spec(self.workspace.locks[lock], component)
         fetched = self._artifact(node, lock, component, spec)
         files = FilesSpec(
             dst=block.dst or os.path.join("staged", recipe.name, block.id),
@@ -144,19 +198,20 @@ class _Builder:
 
     def _check_runtime(self, recipe: Recipe) -> None:
         """A container runs in a docker image, a process in an environment."""
-        kind = "docker" if isinstance(self.workspace.images[recipe.spec.image].spec, DockerImage) else "venv"
+        image = self.workspace.images.get(recipe.spec.image)
+        kind = "venv" if image is not None and isinstance(image.spec, VenvImage) else "docker"
         runtime = recipe.spec.serve.runtime
         if (kind == "docker") != (runtime == "docker"):
             raise ConfigError(
                 f"image {recipe.spec.image} is of kind {kind}, and runtime {runtime} cannot run it",
                 where=f"{recipe.dir}/recipe.toml",
-                wanted="runtime docker with an image of kind docker, or process with one of kind venv",
+                wanted="runtime docker with an image of kind docker or dockerfile, or process with one of kind venv",
                 next=f'set runtime = "{"docker" if kind == "docker" else "process"}" in [serve]',
             )
 
     def _lane(self, recipe: Recipe, nodes: tuple[str, ...], images: list[Goal], staged: list[dict[str, Goal]]) -> Goal:
         serve = recipe.spec.serve
-        lock = self.workspace.images[recipe.spec.image].lock
+        image = self.workspace.images.get(recipe.spec.image)
         cluster = recipe.spec.cluster
         in_docker = serve.runtime == "docker"
         spec = LaneSpec(
@@ -170,11 +225,11 @@ class _Builder:
             ready_timeout=serve.ready_timeout,
             stop_grace=serve.stop_grace,
             protect=recipe.spec.protect,
-            image_paths={"python": python_in(images[0].spec), "files": FILES} if in_docker else {},
-            image_entrypoint=tuple(images[0].spec.entrypoint) if in_docker else (),
+            image_paths=_paths_in(images[0].spec),
+            image_entrypoint=tuple(getattr(images[0].spec, "entrypoint", ())),
             image=reference(images[0].spec.name, images[0].key) if in_docker else folder_in_store(images[0]),
             staged={block: goal.spec.dst for block, goal in staged[0].items()},
-            lock=f"{lock.name}@{lock.sha256}",
+            lock=f"{image.lock.name}@{image.lock.sha256}" if image else recipe.spec.image,
             gates=tuple(recipe.spec.gates),
             runtime=serve.runtime,
             model=serve.model,
@@ -198,12 +253,13 @@ def _image_nodes(workspace: Workspace) -> dict[str, list[str]]:
     """
     found: dict[str, dict[str, None]] = {name: {} for name in workspace.images}
     for recipe in workspace.recipes.values():
-        found[recipe.spec.image].update(dict.fromkeys(workspace.nodes_of(recipe)))
+        if recipe.spec.image in found:
+            found[recipe.spec.image].update(dict.fromkeys(workspace.nodes_of(recipe)))
         if recipe.spec.bench:
             found[recipe.spec.bench.image][LOCAL] = None  # a harness runs on this machine and asks the lane from here
     first = next(iter(workspace.config.nodes))
     for name, unused in workspace.images.items():
-        if not found[name] and not isinstance(unused.spec, DockerImage):
+        if not found[name] and isinstance(unused.spec, VenvImage):
             found[name][first] = None
     return {name: list(nodes) for name, nodes in found.items()}
 
@@ -217,10 +273,15 @@ def _artifact_nodes(workspace: Workspace) -> dict[str, set[str]]:
             offline = any(workspace.config.nodes[node].offline for node in nodes)
             found.setdefault(block.src, set()).update(nodes, {LOCAL} if offline else ())
     for image in workspace.images.values():
-        if isinstance(image.spec, DockerImage):
-            for component in image.spec.debs:
-                found.setdefault(f"artifact:{image.lock.name}/{component}", set()).add(LOCAL)
+        components = {DockerImage: "debs", DockerfileImage: "artifacts"}.get(type(image.spec), "")
+        for component in getattr(image.spec, components, ()) if components else ():
+            found.setdefault(f"artifact:{image.lock.name}/{component}", set()).add(LOCAL)
     return found
+
+
+def _paths_in(spec: Any) -> dict[str, str]:
+    """What a recipe may name as {{ image... }} in a docker image; of one that a Dockerfile makes, nothing is known."""
+    return {"python": python_in(spec), "files": FILES} if isinstance(spec, DockerSpec) else {}
 
 
 def _places(image: Image, files: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,8 +11,10 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.images.archive import ArchiveKind
 from sparkbuild.images.kind import ImageKind
+from sparkbuild.images.prune import PruneKind
 from sparkbuild.nodes.artifacts import ArtifactKind
 from sparkbuild.nodes.cluster import Nodes
+from sparkbuild.nodes.sources import SourceKind
 from sparkbuild.serving.kind import LaneKind
 from sparkbuild.staging.files import FilesKind
 
@@ -24,8 +26,10 @@ def kinds(root: str, nodes: Nodes, target: Callable[[Goal, Run], BenchTarget] | 
     """The kinds by scheme. `nodes` are the ways to the nodes; `target` what a bench must know, if there are any."""
     found: dict[str, Kind] = {
         "artifact": ArtifactKind(root, nodes),
-        "archive": ArchiveKind(root),
+        "source": SourceKind(root, nodes),
+        "archive": ArchiveKind(root, nodes),
         "image": ImageKind(root, nodes),
+        "pruned": PruneKind(),
         "staged": FilesKind(),
         "lane": LaneKind(root, nodes, check_gates),
     }

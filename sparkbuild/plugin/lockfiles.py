@@ -1,4 +1,4 @@
-"""Tasks about locks: `lock:check` compares them with the files they pin, `lock:pin:NAME` pins these anew."""
+"""Tasks about locks: `lock:check` reads them and compares them with their files, `lock:pin:NAME` pins these anew."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from sparkbuild.workspace import sourcelock
 
 
 class CheckLocks(_Action):
-    """Read every lock and compare it with its local inputs; no network."""
+    """Read every lock, each component as it is for use, and compare it with its local inputs; no network."""
 
     def work(self, here: Session, log: Path) -> None:
         """See the class."""
         del log
         found = [str(error) for name, error in here.goals.problems.items() if name.startswith("locks/")]
+        pinned = 0
         for lock in here.workspace.locks.values():
-            found += [str(error) for error in sourcelock.verify(lock, here.root)]
+            found += [str(error) for error in (*lock.check(), *sourcelock.verify(lock, here.root))]
+            pinned += len(lock.sources()) + len(lock.artifacts()) + len(lock.images())
         if found:
-            raise LockError("\n".join(found))
-        self.result = f"{len(here.workspace.locks)} locks agree with their files"
+            raise LockError("\n".join(dict.fromkeys(found)))
+        count = len(here.workspace.locks)
+        locks = "1 lock" if count == 1 else f"{count} locks"
+        self.result = f"{locks} with {pinned} components: read, and the local files are as pinned"
 
 
 class PinLock(_Action):
@@ -45,7 +49,7 @@ class PinLock(_Action):
 def check_task(here: Session) -> dict[str, Any]:
     """The task `lock:check`."""
     del here
-    doc = "compare every lock with the local files it pins (no network)"
+    doc = "read every lock and compare it with the local files it pins (no network)"
     return {"basename": "lock", "name": "check", "doc": doc, "actions": [CheckLocks()]}
 
 

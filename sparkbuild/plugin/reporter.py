@@ -9,6 +9,7 @@ from typing import Any
 from doit.exceptions import UnmetDependency
 
 from sparkbuild.core.plan import UNKNOWN
+from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin import units
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.hints import spoken
@@ -82,11 +83,7 @@ class Reporter:
         if goal and session and session.step(goal).waits:
             return  # whether it is needed is not known: the goals that would say so fail
         self._counts["up to date"] += 1
-        if (
-            goal
-            and session
-            and (session.step(goal).waits or (goal.uri.scheme == "artifact" and session.step(goal).unneeded))
-        ):
+        if goal and session and goal.uri.scheme in DOWNLOADS and session.step(goal).unneeded:
             return  # a download of something that is complete: an image may stand on twenty
         self.display.line(f"ok    {task.name}{self._why(task, ok=True)}")
 

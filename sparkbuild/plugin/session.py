@@ -41,7 +41,8 @@ class Session:
         self.workspace = load(root)
         config = self.workspace.config
         places = {name: Place(**msgspec.structs.asdict(node)) for name, node in config.nodes.items()}
-        self.nodes = Nodes(root, places, ahead)
+        fabrics = dict.fromkeys(cluster.fabric for cluster in config.clusters.values() if cluster.fabric)
+        self.nodes = Nodes(root, places, ahead, tuple(fabrics))
         self.goals: Goals = assemble(self.workspace)
         benches = any(recipe.spec.bench for recipe in self.workspace.recipes.values())
         self.kinds: Mapping[str, Kind] = kinds(str(root), self.nodes, self._target if benches else None)
@@ -114,14 +115,15 @@ class Session:
                 self.plan([goal])
             return self._plan[goal.target]
 
-    def surroundings(self, goal: Goal, options: Mapping[str, Any]) -> Run:
-        """What an action hands to a kind's `apply`."""
+    def surroundings(self, goal: Goal, options: Mapping[str, Any], task: str = "") -> Run:
+        """What an action hands to a kind's `apply`; `task` when it is not the goal's own."""
+        name = task or goal.task
         return Run(
             root=self.root,
-            log=self.runlog.task_log(goal.task),
+            log=self.runlog.task_log(name),
             agent=self.nodes.agent,
-            report=lambda progress: self.report(goal.task, progress),
-            tell=lambda text: self.told.append((goal.task, text)),
+            report=lambda progress: self.report(name, progress),
+            tell=lambda text: self.told.append((name, text)),
             force=self.force,
             options=options,
         )
@@ -173,7 +175,7 @@ class Session:
         """The configuration error that keeps a task of this name from existing, if there is one."""
         basename, _, rest = task.partition(":")
         name = rest.split(":", 1)[0]
-        folder = "images" if basename in {"image", "sync"} else "recipes"
+        folder = "images" if basename in {"image", "prune", "sync", "repro"} else "recipes"
         return self.goals.problems.get(f"{folder}/{name}")
 
     def close(self) -> None:

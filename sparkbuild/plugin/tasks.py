@@ -9,6 +9,9 @@ from sparkbuild.plugin.action import Proc
 from sparkbuild.plugin.checker import FactChecker
 from sparkbuild.plugin.factory import group_of, stop_task, task_of
 from sparkbuild.plugin.lockfiles import check_task, pin_task
+from sparkbuild.plugin.lockupdate import update_tasks
+from sparkbuild.plugin.lockverify import verify_tasks
+from sparkbuild.plugin.reprotask import repro_tasks
 from sparkbuild.plugin.session import STATE_FILE, session
 
 __all__ = ["Proc", "config", "task_sparkbuild"]
@@ -25,7 +28,7 @@ def config(**settings: Any) -> dict[str, Any]:
         "check_file_uptodate": FactChecker,
         "reporter": "sparkbuild",
         "default_tasks": [],
-        "num_process": 4,
+        "num_process": 8,  # a relay feeds those nodes together whose steps are at work together
         "par_type": "thread",
         "verbosity": 0,
         **settings,
@@ -44,7 +47,10 @@ def task_sparkbuild() -> Iterator[dict[str, Any]]:
                 yield group_of(basename, rest, f"{basename} all of {rest} ({len(members)})", members)
     for recipe, (nodes, grace) in here.stoppable().items():
         yield stop_task(recipe, nodes, grace)
+    yield from repro_tasks(here)
     yield check_task(here)
-    broken = (name.removeprefix("locks/") for name in here.goals.problems if name.startswith("locks/"))
+    yield from verify_tasks(here)
+    yield from update_tasks(here)
+    broken = (name.removeprefix("locks/") for name in here.workspace.problems if name.startswith("locks/"))
     for name in (*here.workspace.locks, *broken):  # pinning anew may be what mends a broken one
         yield pin_task(here, name)

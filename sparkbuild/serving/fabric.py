@@ -6,15 +6,13 @@ A wrong choice here is a lane that hangs in its rendezvous for half an hour: any
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from sparkbuild.core.errors import ConfigError
-
-# Made by container engines on the node itself: every node has one, and no two nodes share it.
-_INNER = ("docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "podman", "lxcbr", "lxdbr", "lo")
+from sparkbuild.nodes.addresses import INNER, addresses, networks
 
 
 class Fabric(msgspec.Struct, frozen=True):
@@ -79,7 +77,7 @@ def _parse(cluster: str, text: str) -> ipaddress.IPv4Network:
 
 def _shared(cluster: str, facts: Mapping[str, Mapping[str, Any]]) -> tuple[ipaddress.IPv4Network, str]:
     """The one network that all nodes are on; one with RDMA devices on all of them goes before the others."""
-    per_node = [_networks(fact) for fact in facts.values()]
+    per_node = [networks(fact) for fact in facts.values()]
     shared = [network for network in per_node[0] if all(network in networks for networks in per_node)]
     names = ", ".join(facts)
     if not shared:
@@ -114,11 +112,11 @@ def _shared(cluster: str, facts: Mapping[str, Mapping[str, Any]]) -> tuple[ipadd
 def _on(cluster: str, node: str, fact: Mapping[str, Any], network: ipaddress.IPv4Network, origin: str) -> Fabric:
     found = [
         Fabric(node, str(address.ip), name, str(network), origin, *_rdma(fact, name, str(address.ip)))
-        for name, address in _addresses(fact, every=True)
+        for name, address in addresses(fact, every=True)
         if address.ip in network
     ]
     # a wide network may hold those of the node's own containers as well
-    found = [one for one in found if not one.interface.startswith(_INNER)] or found
+    found = [one for one in found if not one.interface.startswith(INNER)] or found
     # functions of one RDMA card may share a network: any of them will do
     found = [one for one in found if one.hcas] or found
     if found and (found[0].hcas or len({one.interface for one in found}) == 1):
@@ -182,36 +180,7 @@ def _ipv4_of(gid: str) -> str:
     return str(mapped) if mapped else ""
 
 
-def _addresses(fact: Mapping[str, Any], *, every: bool = False) -> Sequence[tuple[str, ipaddress.IPv4Interface]]:
-    """(interface, address) of the interfaces that are up; without those that only lead to the node's own containers,
-    unless `every` is wanted.
-    """
-    return [
-        (str(interface["name"]), address)
-        for interface in fact.get("interfaces") or ()
-        if interface.get("up", True) and (every or not str(interface["name"]).startswith(_INNER))
-        for address in map(_interface, interface.get("addresses") or ())
-        if address is not None
-    ]
-
-
-def _interface(text: str) -> ipaddress.IPv4Interface | None:
-    try:
-        return ipaddress.IPv4Interface(text)
-    except ValueError:
-        return None
-
-
-def _networks(fact: Mapping[str, Any]) -> dict[ipaddress.IPv4Network, set[str]]:
-    """The networks of a node that others may be on as well, with its interfaces there."""
-    found: dict[ipaddress.IPv4Network, set[str]] = {}
-    for name, address in _addresses(fact):
-        if address.network.prefixlen < 32:
-            found.setdefault(address.network, set()).add(name)
-    return found
-
-
 def _told(fact: Mapping[str, Any]) -> str:
     problems = [fact.get("problem"), *((fact.get("problems") or {}).get(look) for look in ("interfaces", "hcas"))]
-    known = [f"{address} ({name})" for name, address in _addresses(fact)]
+    known = [f"{address} ({name})" for name, address in addresses(fact)]
     return ", ".join([*known, *(str(problem) for problem in problems if problem)]) or "no address"

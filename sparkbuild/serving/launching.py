@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Progress, Run
+from sparkbuild.core.secrets import read_secrets
 from sparkbuild.nodes.survey import everywhere, survey
 from sparkbuild.serving import container, fabric, judge, lane, places, preflight, render
 from sparkbuild.serving.dockerruntime import DockerRuntime
@@ -67,7 +68,7 @@ class Launcher:
     def launches(self, goal: Goal, *, again: bool = False) -> tuple[tuple[Rank, Launch], ...]:
         """Every rank with its exact argv and environment. Raises ConfigError for what the recipe has wrong."""
         spec: LaneSpec = goal.spec
-        secrets = render.read_secrets(self._root, spec.secrets, f"{spec.folder}/recipe.toml")
+        secrets = read_secrets(self._root, spec.secrets, f"{spec.folder}/recipe.toml")
         if self.is_plain(goal):
             fabrics: tuple[fabric.Fabric, ...] = (fabric.alone(goal.nodes[0]),)
         else:

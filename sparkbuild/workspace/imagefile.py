@@ -6,11 +6,11 @@ import re
 
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Input
-from sparkbuild.workspace import toml
+from sparkbuild.workspace import dockerfileimage, toml
 from sparkbuild.workspace.findings import Findings
 from sparkbuild.workspace.inputs import read_input
 from sparkbuild.workspace.mistakes import Mistake, as_error
-from sparkbuild.workspace.schema import DockerImage, ImageFile
+from sparkbuild.workspace.schema import DockerfileImage, DockerImage, ImageFile, VenvImage
 from sparkbuild.workspace.sourcelock import SourceLock, input_key, verify
 from sparkbuild.workspace.workspace import Image
 
@@ -30,11 +30,15 @@ def load_image(root: str, name: str, locks: dict[str, SourceLock], problems: dic
     if lock is None:
         findings.reference(("lock",), spec.lock, "locks", locks, problems)
     inputs: list[Input] = []
-    if spec.requirements or not isinstance(spec, DockerImage):
+    if isinstance(spec, VenvImage) or (isinstance(spec, DockerImage) and spec.requirements):
         inputs.extend(_requirements(root, folder, spec.requirements, lock, findings))
     inputs.extend(_files(root, folder, spec.files, findings))
+    if not isinstance(spec, VenvImage):
+        _check_name(name, findings)
     if isinstance(spec, DockerImage):
-        _check_docker(name, spec, lock, findings)
+        _check_docker(spec, lock, findings)
+    if isinstance(spec, DockerfileImage):
+        inputs.extend(dockerfileimage.check(spec, folder, lock, findings))
     failure = findings.error()
     if failure is None and lock is not None:
         failure = _disagreement(lock, root)
@@ -85,10 +89,13 @@ def _files(root: str, folder: str, files: tuple[str, ...], findings: Findings) -
     return found
 
 
-def _check_docker(name: str, spec: DockerImage, lock: SourceLock | None, findings: Findings) -> None:
+def _check_name(name: str, findings: Findings) -> None:
     if not _REPOSITORY.fullmatch(name):
         wanted = "lower-case letters and digits, with single `.`, `_` or `-` between them"
         findings.add(("kind",), f"`{name}` cannot be the name of a docker image", wanted=wanted)
+
+
+def _check_docker(spec: DockerImage, lock: SourceLock | None, findings: Findings) -> None:
     seen: set[str] = set()
     for index, component in enumerate(spec.debs):
         if component in seen:

@@ -19,6 +19,8 @@ FILES = {
     "images/example/image.toml.example": "image.toml",
     "images/example/requirements.lock": "requirements.txt",
     "images/example-docker/image.toml.example": "docker-image.toml",
+    "images/example-dockerfile/image.toml.example": "dockerfile-image.toml",
+    "images/example-dockerfile/Dockerfile.j2": "dockerfile.txt",
     "recipes/example/recipe.toml.example": "recipe.toml",
     "locks/example.source.lock.example": "source.lock",
     ".gitignore": "gitignore.txt",

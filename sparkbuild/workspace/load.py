@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from sparkbuild.core.errors import ConfigError, LockError
-from sparkbuild.workspace import nodecheck, sourcelock, toml
+from sparkbuild.workspace import bases, nodecheck, sourcelock, toml
 from sparkbuild.workspace.findings import Findings
 from sparkbuild.workspace.imagefile import load_image
 from sparkbuild.workspace.recipefile import load_recipe
@@ -41,6 +43,7 @@ def load(root: Path | str) -> Workspace:
     images = _each(
         _folders(base, "images", "image.toml"), "images", problems, lambda name: load_image(base, name, locks, problems)
     )
+    bases.check(base, config, images, problems)
     recipes = _each(
         _folders(base, "recipes", "recipe.toml"),
         "recipes",
@@ -71,7 +74,8 @@ def load_config(root: str) -> Config:
     failure = findings.error()
     if failure is not None:
         raise failure
-    return Config(nodes=nodes, clusters={LOCAL: Cluster(nodes=(LOCAL,)), **config.clusters}, pools=config.pools)
+    clusters = {LOCAL: Cluster(nodes=(LOCAL,)), **config.clusters}
+    return msgspec.structs.replace(config, nodes=nodes, clusters=clusters)
 
 
 def _each(names: Iterator[str], kind: str, problems: dict[str, ConfigError], read: Callable[[str], T]) -> dict[str, T]:

@@ -7,7 +7,7 @@ starting with `#` are skipped; the first line is the format. As read in the publ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -128,22 +128,51 @@ def _comment(text: str) -> list[str]:
     return [f"# {_CONTROL.sub(' ', line)}".rstrip() for line in text.split("\n")] if text else []
 
 
-def update(text: str, changes: Mapping[str, str], path: str = "lock") -> str:
-    """The same lock text with other values; comments and order stay, new keys are appended.
+def update(
+    text: str, changes: Mapping[str, str], path: str = "lock", *, beside: bool = False, without: Collection[str] = ()
+) -> str:
+    """The same lock text with other values; comments and order stay, new keys are appended, or with `beside` put after
+    the key they share most of their beginning with. The lines of the keys `without` are taken out.
 
     Raises LockError for what the format cannot hold, or when `text` is no lock.
     """
     check_pairs(changes)
-    at = {line.key: line.number for line in scan(text, path)}
+    at = {line.key: line.number - 1 for line in scan(text, path)}
     lines = text.split("\n")
+    after: dict[int, list[str]] = {}
     added = []
     for key, value in changes.items():
+        new = f"{key}={value}"
         if key in at:
-            lines[at[key] - 1] = f"{key}={value}"
+            lines[at[key]] = new
+            continue
+        near = _nearest(key, at) if beside else None
+        if near is None:
+            added.append(new)
         else:
-            added.append(f"{key}={value}")
+            after.setdefault(at[near], []).append(new)
+    gone = {at[key] for key in without if key in at and key != "format"}
+    kept = [
+        piece
+        for number, line in enumerate(lines)
+        for piece in ([] if number in gone else [line]) + after.get(number, [])
+    ]
     if added:
-        if lines[-1].strip(" \t"):  # the file does not end with a line end
-            lines.append("")
-        lines[-1:] = [*added, ""]
-    return "\n".join(lines)
+        if kept[-1].strip(" \t"):  # the file does not end with a line end
+            kept.append("")
+        kept[-1:] = [*added, ""]
+    return "\n".join(kept)
+
+
+def _nearest(key: str, keys: Mapping[str, int]) -> str | None:
+    """The last key of those that share the most dotted parts with `key`, at least one; None when there is none."""
+    parts = key.split(".")
+
+    def shared(other: str) -> int:
+        pairs = zip(parts, other.split("."), strict=False)
+        return next(
+            (count for count, (one, two) in enumerate(pairs) if one != two), min(len(parts), other.count(".") + 1)
+        )
+
+    best = max(keys, key=lambda other: (shared(other), keys[other]))
+    return best if shared(best) else None

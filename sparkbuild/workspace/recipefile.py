@@ -5,6 +5,7 @@ from __future__ import annotations
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace import toml
 from sparkbuild.workspace.findings import Findings
+from sparkbuild.workspace.reference import is_reference, parse
 from sparkbuild.workspace.schema import Config, RecipeFile, Serve
 from sparkbuild.workspace.sourcelock import SourceLock
 from sparkbuild.workspace.workspace import Image, Recipe
@@ -39,7 +40,9 @@ def load_recipe(
     findings = Findings(root, path)
     if spec.cluster not in config.clusters:
         findings.reference(("cluster",), spec.cluster, "clusters", config.clusters, {})
-    if spec.image not in images:
+    if is_reference(spec.image):
+        _check_reference(spec, findings)
+    elif spec.image not in images:
         findings.reference(("image",), spec.image, "images", images, problems)
     if spec.bench is not None and spec.bench.image not in images:
         findings.reference(("bench", "image"), spec.bench.image, "images", images, problems)
@@ -51,6 +54,13 @@ def load_recipe(
     if failure is not None:
         raise failure
     return Recipe(name, folder, spec, inputs)
+
+
+def _check_reference(spec: RecipeFile, findings: Findings) -> None:
+    try:
+        parse(spec.image)
+    except ConfigError as error:
+        findings.add_error(("image",), error)
 
 
 def _check_sources(

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z", max_length=64)]
+ImageName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/@-]*\Z", max_length=512)]
 Component = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\Z", max_length=64)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -53,12 +54,22 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fabric: str = ""
 
 
+class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[images]: docker images on nodes. `keep`: how many of a name `doit prune` leaves on a node. `pull`: an image by
+    digest that nodes lack is pulled from its registry by one of them and goes on from there ("once"), or by "each".
+    """
+
+    keep: Positive = 2
+    pull: Literal["once", "each"] = "once"
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """config.toml. `pools` bounds how many steps of one kind run at once."""
 
     nodes: dict[Name, Node] = {}
     clusters: dict[Name, Cluster] = {}
     pools: dict[Name, Positive] = {}
+    images: Images = Images()
 
 
 class VenvImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="venv", tag_field="kind"):
@@ -97,7 +108,43 @@ class DockerImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     platform: Literal["linux/amd64", "linux/arm64"] = "linux/amd64"
 
 
-ImageFile = VenvImage | DockerImage
+class ImageGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[[gates]] of an image: `command` must end with code 0 inside it, without network and GPU, and `expect` must stand
+    in what it prints. `timeout` in seconds.
+    """
+
+    id: Name
+    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    expect: str = ""
+    timeout: Seconds = 120.0
+    env: dict[EnvName, str] = {}
+
+
+class DockerfileImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dockerfile", tag_field="kind"):
+    """image.toml of kind `dockerfile`: an image that BuildKit builds on `build_node`, from locked inputs.
+
+    `base` is `image:<name>` of this workspace, `lock:<key>` whose value is name@sha256:..., or `scratch`. `dockerfile`
+    is a strict jinja2 template. `sources` and `artifacts` are components of the lock; `patches` are files of the
+    image's folder by source, pinned by the lock. `secrets` are BuildKit secret mounts. `network`: whether RUN has one.
+    """
+
+    lock: Name
+    base: Annotated[str, Meta(pattern=r"^(image:[A-Za-z0-9][A-Za-z0-9_.-]*|lock:[^\s:]+|scratch)\Z")]
+    description: str = ""
+    dockerfile: str = "Dockerfile.j2"
+    sources: tuple[Component, ...] = ()
+    artifacts: tuple[Component, ...] = ()
+    patches: dict[Component, tuple[str, ...]] = {}
+    files: tuple[str, ...] = ()
+    args: dict[Variable, str | int | bool] = {}
+    secrets: tuple[Variable, ...] = ()
+    network: bool = False
+    platform: Literal["linux/amd64", "linux/arm64"] = "linux/amd64"
+    build_node: Name = "local"
+    gates: tuple[ImageGate, ...] = ()
+
+
+ImageFile = VenvImage | DockerImage | DockerfileImage
 
 
 class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,14 +288,15 @@ class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecipeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """recipe.toml. `model_id` is the id the engine must list under /v1/models.
+    """recipe.toml. `model_id` is the id the engine must list under /v1/models. `image` is one of the workspace, or one
+    of a registry by its digest: `name@sha256:...`.
 
     `files` are local files the command uses. `protect` keeps a running lane from being replaced or stopped by anything
     but `doit stop:<recipe>`.
     """
 
     cluster: Name
-    image: Name
+    image: ImageName
     model_id: str
     serve: Serve
     description: str = ""

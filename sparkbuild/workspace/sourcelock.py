@@ -11,9 +11,13 @@ import msgspec
 
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.workspace import artifact as _artifact
+from sparkbuild.workspace import baseimage, gitsource
 from sparkbuild.workspace.artifact import Artifact
+from sparkbuild.workspace.baseimage import BaseImage
+from sparkbuild.workspace.gitsource import GitSource
 from sparkbuild.workspace.inputs import LIMIT, check_name, read_input
-from sparkbuild.workspace.locktext import FORMAT, check_value, dump, scan, update
+from sparkbuild.workspace.lockinclude import include, include_name
+from sparkbuild.workspace.locktext import FORMAT, check_pairs, check_value, dump, scan, update
 from sparkbuild.workspace.smallfile import UnreadableError, read_small
 
 __all__ = ["FORMAT", "SUFFIX", "Artifact", "SourceLock", "dump", "parse", "pin", "read", "update", "verify", "write"]
@@ -24,7 +28,8 @@ SUFFIX = ".source.lock"
 class SourceLock(msgspec.Struct, frozen=True):
     """A lock that was read. `path` is relative to the workspace; `lines` says on which line each key stands.
 
-    `sha256` is that of the sorted key=value pairs, so comments and order do not change it.
+    `sha256` is that of its own sorted key=value pairs, so comments and order do not change it. `values` also has those
+    of the files that it includes; `included` says where each of these stands, as path:line.
     """
 
     name: str
@@ -33,6 +38,7 @@ class SourceLock(msgspec.Struct, frozen=True):
     sha256: str
     lines: dict[str, int] = {}
     read_artifacts: dict[str, Artifact] = {}  # those asked for so far: each is asked for twice in every run
+    included: dict[str, str] = {}
 
     def artifact(self, component: str) -> Artifact:
         """The artifact of that name; raises LockError when it is missing (did you mean) or not completely pinned."""
@@ -44,13 +50,44 @@ class SourceLock(msgspec.Struct, frozen=True):
         """The components that are artifacts, sorted."""
         return _artifact.components(self.values)
 
+    def source(self, component: str) -> GitSource:
+        """The git source of that name; raises LockError when it is missing or not completely pinned."""
+        return gitsource.source(component, self)
+
+    def sources(self) -> tuple[str, ...]:
+        """The components that are git sources, sorted."""
+        return gitsource.components(self.values)
+
+    def image(self, key: str) -> BaseImage:
+        """The base image under a key; raises LockError when there is none, or it has no digest."""
+        return baseimage.image(key, self)
+
+    def images(self) -> tuple[str, ...]:
+        """The keys that name a base image, sorted."""
+        return baseimage.keys(self.values)
+
     def where(self, key: str) -> str:
         """path:line of a key."""
-        return f"{self.path}:{self.lines.get(key, 1)}"
+        return self.included.get(key) or f"{self.path}:{self.lines.get(key, 1)}"
 
     def inputs(self) -> dict[str, str]:
         """The local files the lock pins: wanted sha256 by path relative to the workspace."""
         return {name: self.values[key] for key in self.values if (name := input_name(key))}
+
+    def check(self) -> list[LockError]:
+        """What cannot be used of the artifacts, git sources and base images, each read as it is for use."""
+        found = []
+        for names, read_one in (
+            (self.artifacts(), self.artifact),
+            (self.sources(), self.source),
+            (self.images(), self.image),
+        ):
+            for name in names:
+                try:
+                    read_one(name)
+                except LockError as error:
+                    found.append(error)
+        return found
 
 
 def input_key(name: str) -> str:
@@ -85,9 +122,32 @@ def parse(text: str, name: str, path: str) -> SourceLock:
 
 
 def read(path: Path | str, root: Path | str) -> SourceLock:
-    """Read a lock file. Raises LockError when it cannot be read or is no lock."""
+    """Read a lock file and the files it includes. Raises LockError when one cannot be read or is of another form."""
     shown = os.path.relpath(path, root)
-    return parse(_text(path, shown), os.path.basename(path).removesuffix(SUFFIX), shown)
+    lock = parse(_text(path, shown), os.path.basename(path).removesuffix(SUFFIX), shown)
+    for key in [key for key in lock.values if include_name(key)]:
+        _include(lock, key, os.fspath(root))
+    return lock
+
+
+def _include(lock: SourceLock, key: str, root: str) -> None:
+    """Add the keys of an included file; for errors of what reads only lines, they stand where the file is included."""
+    name = include_name(key)
+    for pair in include(root, name, lock.values[key], lock.where(key), lock.name):
+        if pair.key in lock.values:
+            raise LockError(
+                f"`{pair.key}` stands there twice",
+                where=pair.where,
+                found=f"also in {lock.where(pair.key)}",
+                wanted="each key once in a lock and what it includes",
+            )
+        try:
+            check_pairs({pair.key: pair.value})
+        except LockError as error:
+            raise LockError(error.what, where=pair.where, found=error.found, wanted=error.wanted) from error
+        lock.values[pair.key] = pair.value
+        lock.lines[pair.key] = lock.lines[key]
+        lock.included[pair.key] = pair.where
 
 
 def _text(path: Path | str, shown: str) -> str:
@@ -164,14 +224,16 @@ def verify(lock: SourceLock, root: Path | str) -> tuple[LockError, ...]:
 def pin(lock_path: Path | str, root: Path | str, also: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:
     """The lock's text with the sha256 of its local inputs as they are now, and the keys that changed. Writes nothing.
 
-    Values of `input.*.sha256` keys may be anything before, so a new input is pinned by adding its key with nothing
-    after the `=`. `also` names further files to pin, relative to the workspace.
+    Values of `input.*.sha256` and `include.*.sha256` keys may be anything before, so a new input is pinned by adding
+    its key with nothing after the `=`. A patch's own key follows its input's. `also` names further files to pin,
+    relative to the workspace.
 
     Raises LockError when the lock or one of the files cannot be read.
     """
     shown = os.path.relpath(lock_path, root)
     text = _text(lock_path, shown)
-    pinned = {name: line for line in scan(text, shown) if (name := input_name(line.key))}
+    lines = scan(text, shown)
+    pinned = {name: line for line in lines if (name := input_name(line.key) or include_name(line.key))}
     changes = {}
     for name in [*pinned, *(name for name in also if name not in pinned)]:
         where = f"{shown}:{pinned[name].number}" if name in pinned else shown
@@ -182,7 +244,10 @@ def pin(lock_path: Path | str, root: Path | str, also: Iterable[str] = ()) -> tu
             next_ = f"mend it, or take it out of {shown}"
             raise LockError(error.what, where=where, found=error.found, wanted=error.wanted, next=next_) from error
         if name not in pinned or pinned[name].value != found:
-            changes[input_key(name)] = found
+            changes[pinned[name].key if name in pinned else input_key(name)] = found
+            if name in pinned and pinned[name].value:  # a patch is the same file by another name
+                same = (line for line in lines if ".patch." in line.key and line.value == pinned[name].value)
+                changes |= dict.fromkeys((line.key for line in same), found)
     text = update(text, changes, shown)
     parse(text, os.path.basename(lock_path).removesuffix(SUFFIX), shown)
     return text, tuple(changes)

@@ -24,6 +24,7 @@ _WORDS = {  # msgspec's words in a reader's
     "str": "text",
 }
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # as in schema.Name, said in words
+_IMAGE = r"^[A-Za-z0-9][A-Za-z0-9_.:/@-]*\Z"  # as in schema.ImageName
 
 
 def mistakes(data: dict[str, Any], shape: type[msgspec.Struct] | types.UnionType, document: Document) -> list[Mistake]:
@@ -185,6 +186,8 @@ def _refusal(value: Any, kind: Any) -> str:
             choices = [str(choice) for choice in get_args(kind)]
             return did_you_mean(str(value), choices) if len(choices) > 1 else repr(choices[0])
         text = str(error).partition(" - at `")[0].removeprefix("Expected ").partition(", got ")[0]
+        if repr(_IMAGE) in text:
+            return "the name of an image of the workspace (letters, digits, `_`, `.`, `-`), or name@sha256:..."
         if repr(_NAME) in text:
             return "letters, digits, `_`, `.` and `-`, the first a letter or digit"
         text = text.replace("`", "")

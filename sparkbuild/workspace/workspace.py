@@ -13,7 +13,8 @@ from sparkbuild.workspace.sourcelock import SourceLock
 
 
 class Image(msgspec.Struct, frozen=True):
-    """An image. `dir` is relative to the workspace; `inputs` are its requirements and `files`, hashed.
+    """An image. `dir` is relative to the workspace; `inputs` are its requirements and `files`, its
+    Dockerfile and patches, hashed.
 
     Its lock was compared with the files it pins, and pins the requirements.
     """

@@ -19,7 +19,8 @@ from sparkbuild.core.state import Made
 from sparkbuild.images.archive import ArchiveKind
 from sparkbuild.images.docker import DockerSpec, archive_goal, archive_in_store, python_in, reference, sync_goal
 from sparkbuild.images.kind import ImageKind
-from sparkbuild.images.sync import SyncKind, check_room
+from sparkbuild.images.room import check_room
+from sparkbuild.images.sync import SyncKind
 from sparkbuild.nodes.artifacts import ArtifactSpec
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.plugin.goals import assemble
@@ -187,7 +188,7 @@ def test_the_bytes_and_layers_come_from_the_receipt(kind: SyncKind, tmp_path: Pa
     place = tmp_path / "store" / archive_in_store("ranks", sync.key) / "receipt.json"
     put(place.parent, place.name, json.dumps({"key": sync.key.digest, "layers": LAYERS, "bytes": 9}))
     assert kind.query(sync)["layers"] == LAYERS
-    assert judged(kind, MISSING).bytes == 9
+    assert judged(kind, MISSING).bytes == 9, "which layers are there is not known"
     for text in ("{", "[]", json.dumps({"key": "0" * 64, "layers": ["x"]})):
         place.write_text(text)
         assert kind.query(sync)["layers"] == []
@@ -196,9 +197,61 @@ def test_the_bytes_and_layers_come_from_the_receipt(kind: SyncKind, tmp_path: Pa
 def test_room() -> None:
     check_room("dgx1", {}, 10**12)
     check_room("dgx1", {**ENGINE, "free": None}, 10**12)
-    check_room("dgx1", {**ENGINE, "free": 200}, 100)
+    assert check_room("dgx1", {**ENGINE, "free": 120}, 100)
     with pytest.raises(SpaceError, match="docker's disk on dgx1 has no room"):
-        check_room("dgx1", {**ENGINE, "free": 199}, 100)
+        check_room("dgx1", {**ENGINE, "free": 119}, 100)
+    with pytest.raises(SpaceError, match=r"2 times what is missing"):
+        check_room("dgx1", {**ENGINE, "store": "containerd", "free": 199}, 100)
+
+
+@pytest.mark.parametrize(
+    ("store_free", "shared", "arrived", "fits"),
+    [(100, False, 0, True), (99, False, 0, False), (99, False, 1, True), (219, True, 0, False), (220, True, 0, True)],
+)
+def test_room_for_layers_that_arrive(store_free: int, shared: bool, arrived: int, fits: bool) -> None:
+    engine = {**ENGINE, "free": 10**6, "store_free": store_free, "shared": shared}
+    assert check_room("dgx1", engine, 100, arrived) is fits
+
+
+SIZED = {"layers": LAYERS, "sizes": [30, 70], "bytes": 100}
+
+
+@pytest.mark.parametrize(
+    ("fact", "size", "texts"),
+    [
+        ({"missing": LAYERS}, 100, ["not on the node yet"]),
+        ({"missing": LAYERS[1:]}, 70, ["not on the node yet", "1 of 2 layers are missing there"]),
+        ({"missing": []}, 0, ["not on the node yet", "0 of 2 layers are missing there"]),
+        ({"missing": LAYERS[1:], "arrived": 20}, 50, ["not on the node yet", "1 of 2 layers", "0.0 MB have arrived"]),
+    ],
+)
+def test_the_bytes_that_move_are_those_of_missing_layers(
+    kind: SyncKind, tmp_path: Path, fact: dict[str, Any], size: int, texts: list[str]
+) -> None:
+    sync = sync_goal("dgx1", goal())
+    place = tmp_path / "store" / archive_in_store("ranks", sync.key) / "receipt.json"
+    put(place.parent, place.name, json.dumps({"key": sync.key.digest, **SIZED}))
+    verdict = kind.judge(sync, {**MISSING, **fact}, None)
+    assert (verdict.state, verdict.bytes) == (RUN, size)
+    assert [reason.text[: len(text)] for reason, text in zip(verdict.reasons, texts, strict=True)] == texts
+
+
+OTHERS = [LAYERS[:1], [LAYERS[0], "sha256:" + "9" * 64], ["sha256:" + "8" * 64, LAYERS[1]], []]
+
+
+def test_a_layer_counts_only_on_top_of_the_same_ones() -> None:
+    class Engine:
+        def get(self, _path: str) -> Any:
+            return [{"Id": f"sha256:{index}"} for index in range(len(OTHERS))]
+
+        def image(self, name: str) -> Any:
+            return {"RootFS": {"Layers": OTHERS[int(name)]}}
+
+    engine: Any = Engine()
+    assert dockerimages.missing(engine, LAYERS) == LAYERS[1:]
+    assert dockerimages.missing(engine, [LAYERS[1], LAYERS[0]]) == [LAYERS[1], LAYERS[0]]
+    assert dockerimages.missing(engine, LAYERS[:1]) == []
+    assert dockerimages.missing(engine, []) == []
 
 
 @pytest.mark.parametrize(

@@ -383,3 +383,55 @@ def test_two_at_once_do_not_mix(tmp_path: Path) -> None:
     assert second.code == 1
     assert "worked on by another process" in second.last["what"]
     assert finish(first).code == 0
+
+
+# --- layers by content -----------------------------------------------------------------------------------------------
+
+
+def blobs(store: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (store / "blobs/sha256").iterdir()}
+
+
+def test_layers_lie_by_content_beside_a_receipt(tmp_path: Path) -> None:
+    files = {"run.py": base64.b64encode(b"1").decode()}
+    assemble(tmp_path, BUSYBOX, files=files)
+    receipt = json.loads((folder(tmp_path) / "receipt.json").read_text())
+    found = blobs(tmp_path)
+    assert [f"sha256:{name}" for name in sorted(found)] == sorted(receipt["layers"])
+    assert [len(found[digest[7:]]) for digest in receipt["layers"]] == receipt["sizes"]
+    assert all(hashlib.sha256(content).hexdigest() == name for name, content in found.items())
+    text = (folder(tmp_path) / "config.json").read_bytes()
+    assert receipt["config"] == f"sha256:{hashlib.sha256(text).hexdigest()}"
+    assert json.loads(text) == config(tmp_path)
+    assert (receipt["architecture"], receipt["bytes"]) == ("amd64", sum(receipt["sizes"]))
+
+
+def test_layers_that_no_image_has_are_removed_and_shared_ones_stay(tmp_path: Path) -> None:
+    kept_deb = keep(tmp_path, "x_1_amd64.deb", GOOD)
+    for number in range(4):
+        files = {"n": base64.b64encode(str(number).encode()).decode()}
+        run(request(tmp_path, [kept_deb], key=f"{number}" * 64, files=files), Reporter())
+    assert len(blobs(tmp_path)) == 3, "the packages, and the files of the two images that are kept"
+    (tmp_path / "blobs/sha256/left.part").write_bytes(b"x")
+    run(request(tmp_path, [kept_deb], key="3" * 64), Reporter())
+    assert "left.part" not in blobs(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["edit", "remove", "config"])
+def test_a_layer_that_was_changed(made: Callable[[], dict[str, Any]], tmp_path: Path, damage: str) -> None:
+    assert made()["present"]
+    (layer,) = (tmp_path / "blobs/sha256").iterdir()
+    path = folder(tmp_path) / "config.json" if damage == "config" else layer
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "remove":
+        path.write_bytes(content[:-1] + b"x")
+    fact = made()
+    wanted = {
+        "edit": f"its layer sha256:{layer.name[:12]} is not what was written",
+        "remove": f"its layer sha256:{layer.name[:12]} was removed",
+        "config": "its config is not what was written",
+    }
+    assert (fact["present"], fact["problem"]) == (False, wanted[damage])
+    assemble(tmp_path, BUSYBOX)
+    assert made()["present"]

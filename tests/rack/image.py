@@ -36,7 +36,7 @@ class Image:
 
     def tar(self) -> bytes:
         """What `docker save` of it would give, in the form that every docker loads (manifest.json, a tar per layer)."""
-        layers = [_busybox_layer()]
+        layers = [busybox_layer()]
         if self.files:
             layers.append(_layer({path.lstrip("/"): content for path, content in self.files.items()}, {}))
         digests = [hashlib.sha256(layer).hexdigest() for layer in layers]
@@ -60,7 +60,8 @@ class Image:
         return _layer(entries, {})
 
 
-def _busybox_layer() -> bytes:
+def busybox_layer() -> bytes:
+    """Busybox and its links, as a layer."""
     path = shutil.which("busybox")
     content = Path(path).read_bytes() if path else b""
     if not content or b"ld-linux" in content[:4096]:

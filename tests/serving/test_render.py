@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.secrets import parse_secrets, read_secrets
 from sparkbuild.serving.fabric import alone
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.render import MASK, Launch, Rank, launch, parse_secrets, read_secrets
+from sparkbuild.serving.render import MASK, Launch, Rank, launch
 
 WHERE = "recipes/demo/recipe.toml"
 SECRET = "hf_0123456789abcdef"

@@ -17,7 +17,15 @@ from sparkbuild.__main__ import main
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace.init import FILES, init, template
 from sparkbuild.workspace.load import load
-from sparkbuild.workspace.schema import Config, DockerImage, ImageFile, RecipeFile, VenvImage
+from sparkbuild.workspace.schema import (
+    Config,
+    DockerfileImage,
+    DockerImage,
+    ImageFile,
+    ImageGate,
+    RecipeFile,
+    VenvImage,
+)
 from sparkbuild.workspace.tomlplaces import levels
 from sparkbuild.workspace.tomlscan import scan
 from tests.workspace.helpers import put
@@ -61,7 +69,7 @@ def test_the_examples_load_as_they_are_and_with_all_settings_on(tmp_path: Path) 
     root = adopted(tmp_path / "ws")
     assert {key: str(error) for key, error in load(root).problems.items()} == {}
     assert list(load(root).recipes) == ["example"]
-    images = ("images/example/image.toml", "images/example-docker/image.toml")
+    images = [f"images/{name}/image.toml" for name in ("example", "example-docker", "example-dockerfile")]
     for name in ("config.toml", "recipes/example/recipe.toml", *images):
         put(root, name, switched_on((root / name).read_text()))
     here = load(root)
@@ -75,6 +83,7 @@ def test_the_examples_load_as_they_are_and_with_all_settings_on(tmp_path: Path) 
         ("config.toml", Config),
         ("image.toml", VenvImage),
         ("docker-image.toml", DockerImage),
+        ("dockerfile-image.toml", DockerfileImage),
         ("recipe.toml", RecipeFile),
     ],
 )
@@ -96,6 +105,11 @@ def test_the_templates_say_the_defaults() -> None:
     assert msgspec.convert(image, ImageFile) == VenvImage(lock="example")
     image = tomli.loads(switched_on(template("docker-image.toml")))
     assert msgspec.convert(image, ImageFile) == DockerImage(lock="example", debs=("busybox",))
+    image = tomli.loads(switched_on(template("dockerfile-image.toml")))
+    (gate,) = image.pop("gates")
+    made = DockerfileImage(lock="example", base="scratch", artifacts=("busybox",))
+    assert msgspec.convert(image, ImageFile) == made
+    assert msgspec.convert(gate, ImageGate) == ImageGate(id=gate["id"], command=tuple(gate["command"]))
     lean = msgspec.convert(tomli.loads(template("recipe.toml")), RecipeFile)
     full = msgspec.convert(tomli.loads(switched_on(template("recipe.toml"))), RecipeFile)
     assert full.staging == lean.staging

@@ -1,0 +1,154 @@
+"""What it costs to bring a docker image to nodes, beside `docker save | ssh node docker load`. Needs root.
+
+    .venv/bin/python benchmarks/image_sync.py [--mb 256] [--layers 6] [--rate 400]
+
+Brings up a rack (tests/rack: real sshd and dockerd in namespaces of this machine) of four nodes. The first has the
+image, in its docker and as blobs in its store; to the others it goes, each way into a docker that has none of it:
+
+  whole    all layers to one node
+  changed  another image with one layer changed, to a node that has the first
+  three    all layers to three nodes at once, every node's network limited to --rate Mbit/s in each direction
+  in sync  the look at three nodes that have it, beside a look at them that asks nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from sparkbuild.nodes.observer import Observer  # noqa: E402 - the repository is on the path now
+from sparkbuild.nodes.survey import survey  # noqa: E402 - as above
+from tests.rack.made import Made, make  # noqa: E402 - as above
+from tests.rack.node import Node  # noqa: E402 - as above
+from tests.rack.rack import Rack  # noqa: E402 - as above
+from tests.rack.syncing import STORE, Yard, forget, received, sent, yard  # noqa: E402 - as above
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def save_load(holder: Node, node: Node, image: Made) -> None:
+    """The usual way, from node to node."""
+    options = "-i /root/.ssh/rack -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+    command = f"docker save {image.reference} | ssh {options} root@{node.address} docker load -q"
+    holder.run(["sh", "-c", f"set -e; {command}"], timeout=900, check=True)
+
+
+def prepare(holder: Node) -> None:
+    """The holder may log in to the others, for the usual way only."""
+    place = holder.path("/root/.ssh/rack")
+    place.write_bytes(holder.key_file.read_bytes())
+    place.chmod(0o600)
+
+
+def into_docker(op: Yard, holder: Node, image: Made) -> None:
+    """The holder's own docker has it, as after a build."""
+    op.sync(image.on(holder.name))
+
+
+def whole(op: Yard, holder: Node, node: Node, image: Made) -> None:
+    """To one node, by both ways, and the layer that changed."""
+    forget(node, image)
+    usual = timed(lambda: save_load(holder, node, image))
+    forget(node, image)
+    before = received(node)
+    ours = timed(lambda: op.sync(image.on(node.name)))
+    row("whole image, one node", ours, usual, received(node) - before, image.bytes)
+
+
+def changed(op: Yard, holder: Node, node: Node, other: Made) -> None:
+    """The node has an image from which `other` differs in its last layer."""
+    verdict = op.look(other.on(node.name))
+    before = received(node)
+    ours = timed(lambda: op.sync(other.on(node.name)))
+    came = received(node) - before
+    forget(node, other)
+    usual = timed(lambda: save_load(holder, node, other))
+    row("one changed layer", ours, usual, came, other.sizes[-1])
+    print(
+        f"    planned {verdict.bytes if verdict.bytes is not None else 'unknown'} bytes before, layer {other.sizes[-1]}"
+    )
+
+
+def three(op: Yard, nodes: Sequence[Node], image: Made, other: Made, *, rate: float) -> None:
+    """With every wire limited: to one, then to all others. Nobody but the first has any of it."""
+    holder, *others = nodes
+    for node in others:
+        forget(node, image, other)
+    for node in nodes:
+        node.rate(rate)
+    try:
+        one = timed(lambda: op.sync(image.on(others[0].name)))
+        forget(others[0], image)
+        before = sent(holder)
+        every = timed(lambda: op.sync_all([image.on(node.name) for node in others]))
+        out = sent(holder) - before
+    finally:
+        for node in nodes:
+            node.rate(None)
+    print(
+        f"{len(others)} nodes at {rate:g} Mbit/s: {every:.1f} s, one node {one:.1f} s: ratio {every / one:.2f};"
+        f" the sender's bytes {out / image.bytes:.3f} x the image"
+    )
+
+
+def in_sync(op: Yard, nodes: Sequence[Node], image: Made) -> None:
+    """Nothing to do."""
+    goals = [image.on(node.name) for node in nodes]
+    nothing = {node.name: {"scheme": "network"} for node in nodes}
+    looks = [timed(lambda: Observer(op.kinds, op.nodes.agent).look(goals)) for _ in range(10)]
+    trips = [timed(lambda: survey(op.nodes.agent, nothing)) for _ in range(10)]
+    print(
+        f"in sync, {len(nodes)} nodes: {min(looks) * 1e3:.0f} ms, a round trip of facts {min(trips) * 1e3:.0f} ms:"
+        f" ratio {min(looks) / min(trips):.2f}"
+    )
+
+
+def row(what: str, ours: float, usual: float, came: int, size: int) -> None:
+    """One line of the table."""
+    ratio = ours / usual
+    print(f"{what}: {ours:.1f} s, save | ssh | load {usual:.1f} s: ratio {ratio:.2f}; {came / size:.3f} x the bytes")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--rate", type=float, default=400)
+    options = parser.parse_args()
+    layers = [(f"layer {number}", options.mb) for number in range(options.layers)]
+    with Rack.up(4) as rack, tempfile.TemporaryDirectory(prefix="sparkbuild-bench.") as folder:
+        holder, node, *_ = rack.nodes
+        prepare(holder)
+        with yard(rack, Path(folder)) as op:
+            store = holder.path(STORE)
+            image = make(store, layers, holder=holder.name)
+            other = make(store, [*layers[:-1], ("changed", options.mb)], holder=holder.name)
+            size = image.bytes / 1e6
+            print(
+                f"an image of {size:.0f} MB in {options.layers + 1} layers, {os.cpu_count()} cores for all nodes",
+                flush=True,
+            )
+            for one in (image, other):
+                into_docker(op, holder, one)
+            whole(op, holder, node, image)
+            changed(op, holder, node, other)
+            three(op, rack.nodes, image, other, rate=options.rate)
+            in_sync(op, rack.nodes[1:], image)
+
+
+if __name__ == "__main__":
+    main()

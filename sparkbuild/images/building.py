@@ -1,0 +1,117 @@
+"""Building an image of kind `dockerfile`: its context is made where its sources are, sent to the build node, built
+there, and exported there.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from sparkbuild.core.errors import LockError, SparkbuildError
+from sparkbuild.core.key import Key
+from sparkbuild.core.run import Progress, Run
+from sparkbuild.core.secrets import read_secrets
+from sparkbuild.images.docker import reference
+from sparkbuild.images.dockerfile import DockerfileSpec, missing
+from sparkbuild.images.rendering import dockerfile, refuse_secrets, shown
+from sparkbuild.nodes.cluster import LOCAL, Nodes
+
+
+class Builder:
+    """Builds images of one workspace."""
+
+    def __init__(self, root: str, nodes: Nodes) -> None:
+        self._root = root
+        self._nodes = nodes
+
+    def build(self, node: str, spec: DockerfileSpec, key: Key, run: Run) -> int:
+        """Have the image in the store of its build node; returns the bytes of its layers. What the build node's docker
+        has with this key already is exported again, and not built, unless the run is forced.
+        """
+        with self.prepared(node, spec, key, run) as request:
+            made = run.call(node, "build", {**request, "force": run.force})
+        named = {name: request[name] for name in ("name", "reference", "key", "parts", "lock")}
+        exported = run.call(node, "export", {**named, "gates": made["gates"]})
+        return int(exported["bytes"])
+
+    def repro(self, node: str, spec: DockerfileSpec, key: Key, run: Run) -> dict[str, Any]:
+        """Build it twice without cache; what the agent's verb `repro` found."""
+        with self.prepared(node, spec, key, run) as request:
+            return run.call(node, "repro", request)
+
+    @contextmanager
+    def prepared(self, node: str, spec: DockerfileSpec, key: Key, run: Run) -> Iterator[dict[str, Any]]:
+        """The request of a build, whose context is on the build node while the block runs."""
+        if problem := missing(spec):
+            raise LockError(f"image {spec.name} cannot be built", found=problem, next=f"see {spec.folder}/README.md")
+        text = dockerfile(spec, self._read(spec.dockerfile).decode())
+        secrets = read_secrets(self._root, spec.secrets, f"{spec.folder}/image.toml")
+        refuse_secrets(spec, text, secrets)
+        run.note(f"--- Dockerfile\n{text.rstrip()}\n---")
+        made = run.call(LOCAL, "context", self._context(spec, key, text))
+        try:
+            if node != LOCAL:
+                self._send(node, made, run)
+            yield {
+                "name": spec.name,
+                "reference": reference(spec.name, key),
+                "key": key.digest,
+                "parts": key.parts,
+                "lock": spec.lock,
+                "context": made["path"],
+                "sha256": made["sha256"],
+                "base": _base(spec),
+                "architecture": spec.architecture,
+                "network": spec.network,
+                "args": {name: shown(value) for name, value in spec.args.items()},
+                "secrets": secrets,
+                "epoch": spec.epoch,
+                "gates": key.parts["gates"],
+            }
+        finally:
+            for place in dict.fromkeys((LOCAL, node)):
+                request = {"name": spec.name, "discard": True}
+                with suppress(SparkbuildError):  # the next build removes it, and what went wrong before is the news
+                    self._nodes.agent(place).call("context", request, final=True)
+
+    def _context(self, spec: DockerfileSpec, key: Key, text: str) -> dict[str, Any]:
+        return {
+            "name": spec.name,
+            "key": key.digest,
+            "dockerfile": text,
+            "sources": [
+                {
+                    "component": source.component,
+                    "archive": source.archive,
+                    "patches": [{"name": path, "text": self._encoded(path)} for path in source.patches],
+                }
+                for source in spec.sources
+            ],
+            "artifacts": [{"sha256": one.sha256, "filename": one.filename} for one in spec.artifacts.values()],
+            "files": {os.path.basename(path): self._encoded(path) for path in spec.files},
+            "epoch": spec.epoch,
+        }
+
+    def _send(self, node: str, made: dict[str, Any], run: Run) -> None:
+        def on_event(event: dict[str, Any]) -> None:
+            if event.get("event") == "progress":
+                run.report(Progress(f"send the context to {node}", int(event["bytes"]), int(event["total"])))
+
+        source = os.path.join(self._nodes.store(LOCAL), made["path"])
+        self._nodes.agent(node).put(made["path"], source, made["sha256"], on_event)
+
+    def _read(self, path: str) -> bytes:
+        with open(os.path.join(self._root, path), "rb") as file:
+            return file.read()
+
+    def _encoded(self, path: str) -> str:
+        return base64.b64encode(self._read(path)).decode()
+
+
+def _base(spec: DockerfileSpec) -> dict[str, Any] | None:
+    if spec.base is None:
+        return None
+    return {"reference": spec.base.reference, "key": spec.base.key, "digest": not spec.base.key}

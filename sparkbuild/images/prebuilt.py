@@ -1,0 +1,257 @@
+"""Images that others made, by their digest in a registry: the goal of having one on a node, and how it gets there.
+
+One node pulls it; the others get its layers from that node. On each node it has a name of ours as well, by which it is
+started: the registry's own does not survive the way from node to node.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.interrupt import cancel
+from sparkbuild.core.key import Key
+from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
+from sparkbuild.core.reasons import Reason
+from sparkbuild.core.run import Run
+from sparkbuild.core.state import Made
+from sparkbuild.core.uri import Uri
+from sparkbuild.images import registry, transfer
+from sparkbuild.images.content import BLOBS, describe
+from sparkbuild.images.docker import reference
+from sparkbuild.images.relays import Relays
+from sparkbuild.images.room import check_disk, check_room
+from sparkbuild.images.sync import unasked
+from sparkbuild.nodes.cluster import LOCAL, Nodes
+from sparkbuild.nodes.relay import INCOMING
+from sparkbuild.nodes.survey import survey
+from sparkbuild.workspace.reference import Reference
+
+_GZIPPED = 2.0  # of a layer as it is downloaded: the download, and what it is unpacked to; sizes are of the latter
+
+
+class PrebuiltSpec(msgspec.Struct, frozen=True):
+    """`name` is short, for tasks; `nodes` are all that need it; `each`: every node pulls it for itself."""
+
+    name: str
+    image: Reference
+    nodes: tuple[str, ...]
+    each: bool = False
+
+
+def prebuilt_goal(node: str, spec: PrebuiltSpec) -> Goal:
+    """The goal of having the image in a node's docker."""
+    image = spec.image
+    pinned = image.pinned or tagged(image)
+    return Goal(
+        task=f"sync:{spec.name}:{node}",
+        uri=Uri("image", node, spec.name),
+        key=Key({"kind": "prebuilt", "image": pinned}),
+        doc=f"docker image {pinned} on {node}",
+        spec=spec,
+        pools=(node,),
+    )
+
+
+class PrebuiltKind:
+    """How images by digest are looked at and brought to nodes."""
+
+    scheme = "image"
+
+    def __init__(self, nodes: Nodes, relays: Relays) -> None:
+        self._nodes = nodes
+        self._relays = relays
+        self._guard = threading.Lock()
+        self._choosing: dict[str, threading.Lock] = {}
+
+    def query(self, goal: Goal) -> dict[str, Any]:
+        """What the agent needs to look."""
+        known = self._known(goal)
+        return {
+            "kind": "prebuilt",
+            "pinned": goal.spec.image.pinned,
+            "reference": reference(goal.spec.name, goal.key),
+            "layers": known.get("layers", []),
+            "sizes": known.get("sizes", []),
+            "incoming": INCOMING,
+        }
+
+    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+        """In docker with the registry's digest, or with the layers that an image of this digest was seen to have."""
+        unknown = unasked(goal, fact)
+        if unknown is not None:
+            return unknown
+        known, size = self._known(goal), None
+        if not goal.spec.image.digest:
+            text = f"{tagged(goal.spec.image)} is another image whenever its maker likes"
+        elif fact["present"]:
+            text = f"{fact['architecture']}, {len(fact['layers'])} layers, {fact['bytes'] / 1e6:.1f} MB"
+            return Verdict(OK, (), 0, fact, text)
+        elif fact.get("pinned"):
+            text, size = "is there, without a name of ours", 0
+        else:
+            wanted, found = known.get("architecture"), fact["engine"]["architecture"]
+            if wanted and found and wanted != found:
+                text = f"image for {wanted}, node {goal.node} is {found}"
+                return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)
+            text = str(fact["problem"] or ("was there before, is gone" if last else "not on the node yet"))
+            size = known.get("bytes") or (last.bytes if last else None)
+        return Verdict(RUN, (Reason("image", text),), size, fact)
+
+    def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
+        """Why it cannot be had: a tag instead of a digest, a registry that does not answer or does not have it."""
+        image: Reference = goal.spec.image
+        try:
+            if not image.digest:
+                return floating(image)
+            if verdict.state == RUN and not (verdict.fact or {}).get("pinned") and self._holder(goal) is None:
+                registry.digest_of(image)
+        except SparkbuildError as error:
+            return error
+        return None
+
+    def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
+        """Have it there; returns the bytes moved. Whether it is right is seen by the next look."""
+        spec: PrebuiltSpec = goal.spec
+        if not spec.image.digest:
+            raise floating(spec.image)
+        fact = verdict.fact or {}
+        if fact.get("pinned") or (spec.each and not self._nodes.place(goal.node).offline):
+            return self._adopt(goal, goal.node, run, fact)
+        with self._one(spec.image.digest):  # who comes second finds that the first has it
+            holder = self._holder(goal)
+            if holder is None:
+                holder = self._puller(goal)
+                pulled = self._adopt(goal, holder, run, fact)
+                if holder == goal.node:
+                    return pulled
+            self._adopt(goal, holder, run, {})
+            self._export(goal, holder, run)
+        content, receipt = describe(run.agent(holder), spec.name, goal.key)
+        self._remember(goal, {**self._known(goal), "sizes": receipt["sizes"], "bytes": receipt["bytes"]})
+        fact = survey(self._nodes.agent, {goal.node: {"scheme": "image", **self.query(goal)}})[goal.node]
+        missing, engine = content.chosen(fact.get("missing") or content.diff_ids), fact.get("engine") or {}
+        check_room(goal.node, engine, sum(blob.size for blob in missing), int(fact.get("arrived") or 0))
+        with self._relays.join(holder, goal.key.digest, BLOBS, content.layers) as relay:
+            return transfer.pull(
+                relay, goal.node, content, missing, run,
+                reference=reference(spec.name, goal.key), key="", store=str(engine.get("store", "")),
+            )  # fmt: skip
+
+    # -- the steps -----------------------------------------------------------------------------------------------
+
+    def _adopt(self, goal: Goal, node: str, run: Run, fact: dict[str, Any]) -> int:
+        """Have it on a node by its registry's name, pulled where it is not there, and name it; bytes pulled."""
+        image: Reference = goal.spec.image
+        size = int(self._known(goal).get("bytes") or 0)
+        if not fact.get("pinned") and fact.get("engine"):
+            check_disk(node, fact["engine"], size, _GZIPPED)
+        request = {
+            "repository": image.repository,
+            "digest": image.digest,
+            "reference": reference(goal.spec.name, goal.key),
+            "pull": True,
+        }
+        found = run.call(node, "adopt", request)
+        known = {"layers": found["layers"], "architecture": found["architecture"], "bytes": found["bytes"]}
+        self._remember(goal, {**self._known(goal), **known})
+        return int(found["bytes"]) if found["pulled"] else 0
+
+    def _export(self, goal: Goal, holder: str, run: Run) -> None:
+        """Its layers as blobs in the holder's store."""
+        try:
+            describe(run.agent(holder), goal.spec.name, goal.key)
+        except SparkbuildError:
+            run.note(f"{holder} takes the image apart, for the other nodes")
+            request = {
+                "name": goal.spec.name,
+                "reference": reference(goal.spec.name, goal.key),
+                "key": goal.key.digest,
+                "parts": goal.key.parts,
+                "lock": "",
+                "gates": [],
+                "prebuilt": True,
+            }
+            run.call(holder, "export", request)
+
+    def _holder(self, goal: Goal) -> str | None:
+        """A node that has it by its registry's name."""
+        query = {"scheme": "image", **self.query(goal)}
+        facts = survey(self._nodes.agent, dict.fromkeys(goal.spec.nodes, query))
+        return next((node for node, fact in facts.items() if fact.get("pinned")), None)
+
+    def _puller(self, goal: Goal) -> str:
+        able = [node for node in (goal.node, *goal.spec.nodes) if not self._nodes.place(node).offline]
+        if not able:
+            raise NodeError(
+                f"no node that needs {goal.spec.image.pinned} has internet",
+                found=f"offline = true for {', '.join(goal.spec.nodes)}",
+                next="pull it on one of them by hand, or take `offline` away in config.toml",
+            )
+        return str(able[0])
+
+    @contextmanager
+    def _one(self, digest: str) -> Iterator[None]:
+        with self._guard:
+            lock = self._choosing.setdefault(digest, threading.Lock())
+        while not lock.acquire(timeout=0.2):
+            cancel.check()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    # -- what is known of it -------------------------------------------------------------------------------------
+
+    def _place(self, goal: Goal) -> str:
+        hex_ = goal.spec.image.digest.partition(":")[2] or "floating"
+        return os.path.join(self._nodes.store(LOCAL), "prebuilt", f"{hex_}.json")
+
+    def _known(self, goal: Goal) -> dict[str, Any]:
+        """Layers, sizes and architecture of the image, as they were seen beside its digest."""
+        try:
+            with open(self._place(goal), "rb") as file:
+                return msgspec.json.decode(file.read(), type=dict[str, Any])
+        except (OSError, msgspec.MsgspecError):
+            return {}
+
+    def _remember(self, goal: Goal, known: dict[str, Any]) -> None:
+        place = self._place(goal)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        part = f"{place}.{threading.get_ident()}.tmp"
+        with open(part, "wb") as file:
+            file.write(msgspec.json.encode(known))
+            os.fsync(file.fileno())
+        os.rename(part, place)
+
+
+def tagged(image: Reference) -> str:
+    """An image by its tag."""
+    return f"{image.repository}:{image.tag or 'latest'}"
+
+
+def floating(image: Reference) -> ConfigError:
+    """What is said of a tag: the digest that it means now."""
+    name = tagged(image)
+    try:
+        digest = registry.digest_of(image)
+    except SparkbuildError as error:
+        return ConfigError(
+            f"{name} is a floating tag",
+            found=f"what it means now cannot be told: {error.what}, {error.found}",
+            wanted="an image by its digest: name@sha256:...",
+            next="docker buildx imagetools inspect, or docker pull, says the digest",
+        )
+    return ConfigError(
+        f"{name} is a floating tag",
+        found=f"it means {digest} now",
+        wanted="an image by its digest, which is the same tomorrow",
+        next=f'write image = "{image.repository}@{digest}"',
+    )

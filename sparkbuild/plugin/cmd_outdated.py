@@ -1,0 +1,61 @@
+"""`doit outdated [LOCK ...]`: what upstream has that is newer than the locks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from doit.exceptions import InvalidCommand
+
+from sparkbuild.plugin.command import FactCommand
+from sparkbuild.plugin.hints import spoken
+
+_JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
+_HEAD = ("component", "locked", "newest", "where")
+
+
+class Outdated(FactCommand):
+    """The command `outdated`."""
+
+    name = "outdated"
+    needs_tasks = False
+    doc_purpose = "show what upstream has that is newer than the locks: refs, tags, image tags, wheels"
+    doc_usage = "[LOCK ...]"
+    doc_description = (
+        "Exit code 0 when everything is the newest, 1 when something is newer or could not be asked. Writes nothing;"
+        " doit lock:update NAME does."
+    )
+    cmd_options = (_JSON,)
+
+    def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
+        from sparkbuild.plugin.outdated import look  # noqa: PLC0415 - only for this command
+
+        locks = self.session.workspace.locks
+        for name in pos_args or ():
+            if name not in locks:
+                problem = self.session.workspace.problems.get(f"locks/{name}")
+                raise InvalidCommand(
+                    str(problem) if problem else f"there is no lock {name!r}\n  wanted: {', '.join(locks)}"
+                )
+        rows = look(self.session, [locks[name] for name in dict.fromkeys(pos_args or locks)])
+        found = 1 if any(row.state != "ok" for row in rows) else 0
+        if as_json:
+            self.outstream.write(
+                json.dumps({"rows": [row.as_dict() for row in rows]}, ensure_ascii=False, indent=1) + "\n"
+            )
+        else:
+            self._print([(row.name, row.locked, row.shown(), row.where) for row in rows], [row.problem for row in rows])
+            if any(row.state == "newer" for row in rows):
+                self.outstream.write(spoken("doit lock:update NAME [component=ref] takes what is newer\n"))
+        if not pos_args:
+            found = 2 if self.tell_problems() else found
+        return found
+
+    def _print(self, rows: list[tuple[str, str, str, str]], problems: list[str]) -> None:
+        table = [_HEAD, *rows]
+        widths = [max(len(row[at]) for row in table) for at in range(3)]
+        for row, problem in zip(table, ["", *problems], strict=True):
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+            self.outstream.write("  ".join([*cells, row[3]]).rstrip() + "\n")
+            if problem:
+                self.outstream.write(f"    {problem}\n")

@@ -1,0 +1,120 @@
+"""Tasks `lock:update NAME [component=ref ...]`: pin anew what a lock follows, and show what that changes.
+
+doit takes `component=ref` for one of its variables wherever it stands, so these are read from there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from doit import doit_cmd
+
+from sparkbuild.core.errors import LockError
+from sparkbuild.plugin.action import _Action
+from sparkbuild.plugin.lockpins import Change, pin_all
+from sparkbuild.plugin.lockverify import run_of
+from sparkbuild.plugin.session import Session
+from sparkbuild.workspace import sourcelock
+from sparkbuild.workspace.suggest import did_you_mean
+
+_DRY = {"name": "dry_run", "long": "dry-run", "type": bool, "default": False, "help": "show the changes, write nothing"}
+_SHOWN = 12  # hex digits of a hash
+
+
+class UpdateLock(_Action):
+    """Look up the components, all of them before anything is written; `name` "" means: the first argument names it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def work(self, here: Session, log: Path) -> None:
+        """See the class."""
+        words = [word for word in self.task.pos_arg_val or [] if word != "--dry-run"]
+        dry = bool((self.task.options or {}).get("dry_run")) or len(words) < len(self.task.pos_arg_val or [])
+        if len(words) != (0 if self.name else 1):
+            raise LockError(
+                "name one lock",
+                found=" ".join(words) or "none",
+                wanted="doit lock:update NAME [component=ref ...] [--dry-run]",
+            )
+        name = self.name or words[0]
+        path = here.root / "locks" / f"{name}{sourcelock.SUFFIX}"
+        lock = here.workspace.locks.get(name)
+        if lock is None:
+            problem = here.workspace.problems.get(f"locks/{name}")
+            raise problem or LockError(f"there is no lock `{name}`", wanted=did_you_mean(name, here.workspace.locks))
+        text = path.read_text(encoding="utf-8")
+        asked: dict[str, str] = dict(doit_cmd._CMDLINE_VARS or {})  # noqa: SLF001 - doit has no way to list them
+        changes = pin_all(lock, asked, run_of(here, self.task.name, log))
+        values = {key: value for change in changes for key, value in change.values.items()}
+        without = [key for change in changes for key in change.without]
+        for key in (*values, *without):
+            if key in lock.included:
+                raise LockError(
+                    f"`{key}` comes from a file that the lock includes",
+                    where=lock.included[key],
+                    next="change it there, or take the file out of the lock",
+                )
+        new = sourcelock.update(text, values, lock.path, beside=True, without=without)
+        self._check(new, lock)
+        lines = [line for change in changes for line in told(change, lock.values)]
+        changed = sum(change.changes(lock.values) for change in changes)
+        if not changed:
+            head = "nothing to change"
+        elif dry:
+            head = f"{changed} of {len(changes)} would change; nothing was written"
+        else:
+            if path.read_text(encoding="utf-8") != text:
+                what = f"{lock.path} was changed meanwhile; nothing was written"
+                raise LockError(what, next="run again: what is there now is updated then")
+            sourcelock.write(path, new)
+            head = f"{changed} of {len(changes)} changed in {lock.path}"
+        self.result = "\n      ".join([head, *lines])
+        here.runlog.write("update", task=self.task.name, lock=name, changes=values if not dry else {}, dry_run=dry)
+
+    @staticmethod
+    def _check(text: str, old: sourcelock.SourceLock) -> None:
+        """The new lock must be one that can be used, as far as the old one was."""
+        new = sourcelock.parse(text, old.name, old.path)
+        for key, where in old.included.items():
+            new.values.setdefault(key, old.values[key])
+            new.included[key] = where
+        before = {error.what for error in old.check()}
+        for error in new.check():
+            if error.what not in before:
+                raise error
+
+
+def told(change: Change, old: dict[str, str]) -> list[str]:
+    """A component's lines: each value as old -> new, then the subjects, then what else is to be known."""
+    pairs = [(key, old.get(key, ""), value) for key, value in change.values.items() if old.get(key, "") != value]
+    pairs += [(key, old[key], "") for key in change.without if key in old]
+    lines = [f"{key}: {_short(key, was) or '-'} -> {_short(key, now) or '-'}" for key, was, now in pairs]
+    if not pairs:
+        lines = [f"{change.component}: as it was" + (f" ({change.note})" if change.note else "")]
+    elif change.note:
+        lines.append(f"  {change.note}")
+    if change.count:
+        lines.append(f"  {change.count} commits:" if change.count > 1 else "  1 commit:")
+        lines += [f"    {subject}" for subject in change.subjects]
+        if change.count > len(change.subjects):
+            lines.append(f"    and {change.count - len(change.subjects)} more")
+    return lines
+
+
+def _short(key: str, value: str) -> str:
+    hashed = key.endswith((".commit", ".tree", ".sha256"))
+    return value[:_SHOWN] if hashed else value
+
+
+def update_tasks(here: Session) -> list[dict[str, Any]]:
+    """The tasks `lock:update`, which takes the name as an argument, and `lock:update:NAME`."""
+    doc = "pin anew what {} follows, or what is named as component=ref (network)"
+    task: dict[str, Any] = {"basename": "lock", "params": [_DRY]}
+    made = [{**task, "name": "update", "doc": doc.format("lock NAME"), "actions": [UpdateLock("")], "pos_arg": "names"}]
+    return made + [
+        {**task, "name": f"update:{name}", "doc": doc.format(name), "actions": [UpdateLock(name)]}
+        for name in here.workspace.locks
+    ]

@@ -1,0 +1,184 @@
+"""Tasks `lock:verify` and `lock:verify:NAME`: can all that a lock pins still be had, and is it what is pinned?"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sparkbuild.core.errors import LockError, SparkbuildError, UpstreamError
+from sparkbuild.core.run import Progress, Run
+from sparkbuild.nodes.cluster import LOCAL
+from sparkbuild.nodes.local import LocalAgent
+from sparkbuild.plugin import units
+from sparkbuild.plugin.action import _Action
+from sparkbuild.plugin.session import Session
+from sparkbuild.workspace import sourcelock
+from sparkbuild.workspace.sourcelock import SourceLock
+
+OK, FAIL, UNKNOWN = "ok", "FAIL", "?"
+_AT_ONCE = 4
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One component: `state` ok, FAIL, or ? where nobody answered; `text` says what was checked, or what was found."""
+
+    name: str
+    state: str
+    text: str
+
+
+class VerifyLock(_Action):
+    """Fetch each component anew, or as much of it as proves what it is; nothing is kept. `name` "" means every lock."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def work(self, here: Session, log: Path) -> None:
+        """See the class."""
+        problems = here.workspace.problems
+        broken = [str(error) for at, error in problems.items() if at.startswith("locks/") and self._means(at[6:])]
+        if broken:
+            raise LockError("\n".join(broken))
+        run = run_of(here, self.task.name, log)
+        rows = [
+            row for lock in here.workspace.locks.values() if self._means(lock.name) for row in verify(lock, here, run)
+        ]
+        lines = table(rows)
+        run.note("\n".join(lines))
+        failed = sum(row.state == FAIL for row in rows)
+        silent = sum(row.state == UNKNOWN for row in rows)
+        if failed:
+            raise LockError(f"{failed} of {len(rows)} components are not as locked", found="\n".join(lines))
+        self.result = "\n      ".join([f"{len(rows) - silent} of {len(rows)} components are as locked", *lines])
+
+    def _means(self, lock: str) -> bool:
+        return self.name in {"", lock}
+
+
+def run_of(here: Session, task: str, log: Path) -> Run:
+    """What a step of a task that is no goal's is given."""
+    return Run(root=here.root, log=log, agent=here.nodes.agent, report=lambda progress: here.report(task, progress))
+
+
+def table(rows: list[Row]) -> list[str]:
+    """The rows as lines."""
+    width = max((len(row.name) for row in rows), default=0)
+    lines = []
+    for row in rows:
+        first, *rest = row.text.splitlines() or [""]
+        lines.append(f"{row.state:<5}{row.name:<{width}}  {first}".rstrip())
+        lines += [f"{'':<{width + 7}}{line}" for line in rest]
+    return lines
+
+
+def verify(lock: SourceLock, here: Session, run: Run) -> list[Row]:
+    """A row for each component of a lock, in the order sources, artifacts, images, files."""
+    store = os.path.join(here.nodes.store(LOCAL), "verify", f"{os.getpid()}-{lock.name}")
+    checks: list[tuple[str, Callable[[], str]]] = [
+        *((name, partial(_source, lock, name, run)) for name in lock.sources()),
+        *((name, partial(_artifact, lock, name, store, run)) for name in lock.artifacts()),
+        *((name, partial(_image, lock, name)) for name in lock.images()),
+    ]
+    done = _Count(len(checks), run)
+    try:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            rows = list(pool.map(lambda check: done.row(f"{lock.name}/{check[0]}", check[1]), checks))
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+    wrong = {error.where: error for error in sourcelock.verify(lock, here.root)}
+    for name in lock.inputs():
+        error = wrong.get(lock.where(sourcelock.input_key(name)))
+        rows.append(
+            Row(f"{lock.name}/{name}", FAIL if error else OK, str(error) if error else "its sha256 is the locked")
+        )
+    return rows
+
+
+class _Count:
+    """How many components were checked."""
+
+    def __init__(self, total: int, run: Run) -> None:
+        self._total, self._run, self._done = total, run, 0
+        self._guard = threading.Lock()
+
+    def row(self, name: str, check: Callable[[], str]) -> Row:
+        """Run one check."""
+        try:
+            made = Row(name, OK, check())
+        except UpstreamError as error:
+            made = Row(name, FAIL if error.reached else UNKNOWN, str(error))
+        except SparkbuildError as error:
+            made = Row(name, FAIL, str(error))
+        with self._guard:
+            self._done += 1
+            self._run.report(Progress("verify", self._done, self._total, "components"))
+        return made
+
+
+def _source(lock: SourceLock, name: str, run: Run) -> str:
+    source = lock.source(name)
+    pins = [("", source.repository, source.commit, source.tree, source.ref)]
+    pins += [(f", submodule {one.path}", one.repository, one.commit, one.tree, "") for one in source.submodules]
+    for part, url, commit, tree, ref in pins:
+        request = {"root": str(run.root), "action": "check", "url": url, "commit": commit, "ref": ref}
+        found = run.call(LOCAL, "pins", request)
+        if tree and found["tree"] != tree:
+            raise LockError(
+                f"{name}{part}: the commit has another tree",
+                where=f"{url} at {commit}",
+                found=found["tree"],
+                wanted=tree,
+            )
+        if not part and source.time and found["time"] != source.time:
+            wrong = f"{name}: the commit has another time"
+            raise LockError(wrong, where=url, found=str(found["time"]), wanted=str(source.time))
+    modules = f" and {len(source.submodules)} submodules" if source.submodules else ""
+    what = "its tree is the locked" if source.tree else "no tree is locked"
+    return f"commit {source.commit[:12]}{modules} fetched anew, {what}; not its files, which fetching checks"
+
+
+def _artifact(lock: SourceLock, name: str, store: str, run: Run) -> str:
+    """Downloaded whole, into a store of its own: a length or an ETag proves nothing."""
+    found = lock.artifact(name)
+    request = {
+        "root": str(run.root),
+        "sha256": found.sha256,
+        "filename": found.filename,
+        "wheel": found.wheel,
+        "url": found.url,
+    }
+    size = int(LocalAgent(LOCAL, store).call("fetch", request)["bytes"])
+    with contextlib.suppress(OSError):  # the next one may need the room
+        shutil.rmtree(os.path.join(store, "artifacts", found.sha256[:2], found.sha256))
+    return f"downloaded anew, {units.size(size)}, its sha256 is the locked"
+
+
+def _image(lock: SourceLock, key: str) -> str:
+    from sparkbuild.nodes.registry import Registry  # noqa: PLC0415 - costs httpx
+
+    image = lock.image(key)
+    with contextlib.closing(Registry(image.host, image.path)) as registry:
+        registry.check(image.digest)
+    return "the registry has the locked manifest; not its layers, which pulling checks"
+
+
+def verify_tasks(here: Session) -> list[dict[str, Any]]:
+    """The tasks `lock:verify` and `lock:verify:NAME`."""
+    doc = "is everything that {} pins still there, and the same? (network)"
+    made: list[dict[str, Any]] = [
+        {"basename": "lock", "name": "verify", "doc": doc.format("every lock"), "actions": [VerifyLock("")]}
+    ]
+    for name in here.workspace.locks:
+        verify_one = VerifyLock(name)
+        made.append({"basename": "lock", "name": f"verify:{name}", "doc": doc.format(name), "actions": [verify_one]})
+    return made

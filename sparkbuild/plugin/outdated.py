@@ -1,0 +1,147 @@
+"""What upstream has that is newer than a lock: refs, tags, image tags and wheels, all asked at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+
+import msgspec
+
+from sparkbuild.core import versions
+from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.nodes.cluster import LOCAL
+from sparkbuild.plugin.session import Session
+from sparkbuild.workspace import baseimage
+from sparkbuild.workspace.gitsource import GitSource
+from sparkbuild.workspace.sourcelock import SourceLock
+
+NEWEST, NEWER, SILENT = "ok", "newer", "unreachable"
+_AT_ONCE = 8
+_SHORT = 12  # hex digits of a hash that is shown
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One component. `locked` and `newest` are as people say them: a tag, a version, a ref with the start of a commit.
+
+    `newest` is "" when nothing is newer; `problem` says why nobody could be asked.
+    """
+
+    lock: str
+    component: str
+    kind: str
+    locked: str
+    newest: str
+    where: str
+    state: str
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """The component with its lock."""
+        return f"{self.lock}/{self.component}"
+
+    def shown(self) -> str:
+        """The cell of the newest."""
+        return "?" if self.state == SILENT else self.newest or "this is it"
+
+    def as_dict(self) -> dict[str, str]:
+        """As JSON."""
+        return {field: getattr(self, field) for field in self.__struct_fields__}
+
+
+class _Found(msgspec.Struct, frozen=True):
+    locked: str
+    newest: str
+
+
+def look(here: Session, locks: Iterable[SourceLock]) -> list[Row]:
+    """The rows of all components that have versions, in the order of the locks. Files by URL have none: no row."""
+    questions: list[Callable[[], Row]] = []
+    for lock in locks:
+        questions += [partial(_row, lock, name, "git", partial(_git, here, lock, name)) for name in lock.sources()]
+        questions += [partial(_row, lock, name, "image", partial(_image, lock, name)) for name in lock.images()]
+        wheels = [name for name in lock.artifacts() if f"{name}.wheel.name" in lock.values]
+        questions += [partial(_row, lock, name, "wheel", partial(_wheel, lock, name)) for name in wheels]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(lambda question: question(), questions))
+
+
+def _row(lock: SourceLock, name: str, kind: str, ask: Callable[[], _Found]) -> Row:
+    where, locked = _place(lock, name, kind)
+    try:
+        found = ask()
+    except SparkbuildError as error:
+        problem = error.what + (f": {error.found.splitlines()[0]}" if error.found else "")
+        return Row(lock.name, name, kind, locked, "", where, SILENT, problem)
+    state = NEWER if found.newest else NEWEST
+    return Row(lock.name, name, kind, found.locked, found.newest, where, state)
+
+
+def _place(lock: SourceLock, name: str, kind: str) -> tuple[str, str]:
+    """Where a component comes from, and what is locked of it, as far as the lock alone tells."""
+    values = lock.values
+    if kind == "git":
+        return values[f"{name}.repository"], values.get(f"{name}.commit", "")[:_SHORT]
+    if kind == "image":
+        return values[name].partition("@")[0], values[name].partition("@sha256:")[2][:_SHORT]
+    return f"package index, {values[f'{name}.wheel.name']}", values.get(f"{name}.wheel.version", "")
+
+
+def _git(here: Session, lock: SourceLock, name: str) -> _Found:
+    source = lock.source(name)
+    request = {"root": str(here.root), "action": "refs", "url": source.repository}
+    refs: dict[str, str] = here.nodes.agent(LOCAL).call("pins", request)["refs"]
+    return compare(source, refs)
+
+
+def compare(source: GitSource, refs: dict[str, str]) -> _Found:
+    """What a repository's refs have that is newer than the lock: the branch or tag moved, or a later tag. Pure."""
+    commit = source.commit[:_SHORT]
+    tags = {
+        name[len("refs/tags/") :].removesuffix("^{}"): oid
+        for name, oid in refs.items()
+        if name.startswith("refs/tags/")
+    }
+    short = source.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+    branch = "" if source.ref.startswith("refs/tags/") else refs.get(f"refs/heads/{short}", "")
+    locked = f"{short} {commit}" if source.ref else commit
+    if source.ref and not branch:
+        if short not in tags:
+            return _Found(locked, f"`{short}` is gone")
+        if tags[short] != source.commit:
+            return _Found(locked, f"{short} moved to {tags[short][:_SHORT]}")
+        return _Found(locked, versions.newest(short, tags))
+    now = branch if source.ref else refs.get("HEAD", "")
+    if now in {"", source.commit}:
+        return _Found(locked, "")
+    return _Found(locked, f"{short or 'HEAD'} {now[:_SHORT]}")
+
+
+def _image(lock: SourceLock, key: str) -> _Found:
+    from sparkbuild.nodes.registry import Registry  # noqa: PLC0415 - costs httpx
+
+    image = lock.image(key)
+    with closing(Registry(image.host, image.path)) as registry:
+        return compare_image(image, registry.digest, registry.tags)
+
+
+def compare_image(image: baseimage.BaseImage, digest: Callable[[str], str], tags: Callable[[], list[str]]) -> _Found:
+    """A later tag goes before the same tag that is another image now; without a tag, `latest` is compared."""
+    short = image.digest.removeprefix("sha256:")[:_SHORT]
+    locked = f"{image.tag} {short}" if image.tag else short
+    later = versions.newest(image.tag, tags()) if image.tag else ""
+    if later:
+        return _Found(locked, later)
+    now = digest(image.tag or "latest")
+    return _Found(
+        locked, "" if now == image.digest else f"{image.tag or 'latest'} {now.removeprefix('sha256:')[:_SHORT]}"
+    )
+
+
+def _wheel(lock: SourceLock, name: str) -> _Found:
+    from sparkbuild.nodes import packageindex  # noqa: PLC0415 - only where a lock has wheels
+
+    locked = lock.values[f"{name}.wheel.version"]
+    return _Found(locked, versions.newest(locked, packageindex.versions(lock.values[f"{name}.wheel.name"])))

@@ -1,0 +1,68 @@
+"""Task `repro:NAME`: build an image twice without cache, and name the layers and files that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sparkbuild.core.errors import NotMadeError
+from sparkbuild.core.goal import Goal
+from sparkbuild.images.dockerfile import DockerfileSpec
+from sparkbuild.plugin.action import _Action
+from sparkbuild.plugin.session import Session
+
+_SHOWN = 20  # files of one layer in the message; the log has more
+
+
+class Reproduce(_Action):
+    """Two builds of the same inputs, compared. What the image is built from must be there: `doit image:NAME` sees to
+    that.
+    """
+
+    def __init__(self, goal: Goal) -> None:
+        super().__init__()
+        self.goal = goal
+
+    def work(self, here: Session, log: Path) -> None:
+        """See the class."""
+        from sparkbuild.images.building import Builder  # noqa: PLC0415 - only when something is built
+
+        goal = self.goal
+        run = here.surroundings(goal, {}, task=self.task.name)
+        with here.pools.hold(goal.pools):
+            for need in goal.needs:
+                if here.look_again(need).state != "ok":
+                    raise NotMadeError(
+                        f"{need.uri} is needed for that, and is not there", next=f"doit {need.task} {self.task.name}"
+                    )
+            found = Builder(str(here.root), here.nodes).repro(goal.node, goal.spec, goal.key, run)
+        layers, different = found["layers"], found["different"]
+        if different:
+            run.note(told(different, 10**6))
+            raise NotMadeError(
+                f"two builds of {goal.spec.name} differ in {len(different)} of {layers} layers",
+                where=here.relative(log),
+                found=told(different, _SHOWN),
+                next="`touch -d @$SOURCE_DATE_EPOCH` mends times; caches and byte-code are best not written",
+            )
+        self.result = f"two builds are the same, {layers} layers"
+
+
+def told(different: list[dict[str, Any]], most: int) -> str:
+    """Layers and files that differ, a line each; at most so many files of a layer."""
+    lines = []
+    for layer in different:
+        lines.append(f"layer {layer['number']}: {layer['count']} files")
+        lines += [f"  {row['path']}: {', '.join(row['how'])}" for row in layer["files"][:most]]
+        if layer["count"] > len(layer["files"][:most]):
+            lines.append(f"  and {layer['count'] - len(layer['files'][:most])} more")
+    return "\n".join(lines)
+
+
+def repro_tasks(here: Session) -> Iterator[dict[str, Any]]:
+    """The task of each image that is built."""
+    for goal in here.goals.by_task.values():
+        if goal.uri.scheme == "archive" and isinstance(goal.spec, DockerfileSpec):
+            doc = f"build {goal.spec.name} twice without cache and compare"
+            yield {"basename": "repro", "name": goal.spec.name, "doc": doc, "actions": [Reproduce(goal)]}

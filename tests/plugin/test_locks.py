@@ -1,0 +1,294 @@
+"""Locks through doit, with real repositories, a registry and a package index on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.agent.gitserver import Repo
+from tests.nodes.registry import Server, registry
+
+FORMAT = "format=local-inference-source-lock/v1\n"
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+
+
+class Space:
+    """A workspace with a lock of one repository, one image and one wheel."""
+
+    def __init__(self, root: Path, server: Server) -> None:
+        self.root = root
+        self.server = server
+        root.mkdir()
+        (root / "dodo.py").write_text("from sparkbuild.plugin.tasks import *\n\nDOIT_CONFIG = config()\n")
+        (root / "locks").mkdir()
+        self.index = root.parent / "index" / "tiny"
+        self.index.mkdir(parents=True)
+        self.repo = Repo(root / "src" / "engine")
+        self.first = self.repo.commit({"a": "1"}, "first")
+        self.repo.git("tag", "v1.0")
+        self.digest = server.put("org/base", "1.0", "one")
+        self.sha256 = self.wheel("1.0")
+        self.lock = root / "locks" / "eng.source.lock"
+        self.lock.write_text(
+            f"{FORMAT}# the engine\nengine.repository=file:src/engine\nengine.ref=main\nengine.commit={self.first}\n"
+            f"engine.tree={self.repo.tree()}\nengine.bundle.sha256={'b' * 64}\n\n# the base\n"
+            f"runtime.base.image={server.host}/org/base:1.0@{self.digest}\n"
+            f"tiny.wheel.name=tiny\ntiny.wheel.version=1.0\ntiny.wheel.file=tiny-1.0-py3-none-any.whl\n"
+            f"tiny.wheel.sha256={self.sha256}\n"
+        )
+
+    def wheel(self, version: str) -> str:
+        path = self.index / f"tiny-{version}-py3-none-any.whl"
+        info = f"tiny-{version}.dist-info"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("tiny.py", "")
+            archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
+            archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            archive.writestr(f"{info}/RECORD", "")
+        names = sorted(other.name for other in self.index.glob("*.whl"))
+        (self.index / "index.html").write_text("".join(f'<a href="{name}">{name}</a>\n' for name in names))
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def doit(self, *arguments: str) -> Done:
+        index = {"PIP_INDEX_URL": self.index.parent.as_uri(), "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": ""}
+        env = {**os.environ, **index}
+        argv = [sys.executable, "-m", "doit", *arguments]
+        done = subprocess.run(argv, cwd=self.root, env=env, capture_output=True, text=True, timeout=100, check=False)
+        assert "Traceback" not in done.stdout + done.stderr
+        return Done(done.returncode, done.stdout + done.stderr)
+
+    def ok(self, *arguments: str) -> str:
+        done = self.doit(*arguments)
+        assert done.code == 0, done.out
+        return done.out
+
+    def fails(self, *arguments: str, code: int = 1) -> str:
+        done = self.doit(*arguments)
+        assert done.code == code, done.out
+        return done.out
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Iterator[Space]:
+    with registry() as server:
+        yield Space(tmp_path / "space", server)
+
+
+def test_check_is_offline_and_names_every_mistake(space: Space):
+    assert "1 lock with 3 components" in space.ok("lock:check")
+    asked = list(space.server.asked)
+    text = space.lock.read_text()
+    space.lock.write_text(text.replace(f"@{space.digest}", "").replace("engine.ref=main", "engine.ref=--upload-pack"))
+    out = space.fails("lock:check")
+    assert "`runtime.base.image` is a tag, which may be another image tomorrow" in out
+    assert "`engine.ref` cannot be used" in out
+    assert "locks/eng.source.lock:4" in out
+    assert space.server.asked == asked
+
+
+def test_a_source_is_made_and_then_is_there_offline(space: Space):
+    assert "source:eng:engine" in space.ok("list", "--all")
+    assert "source:eng" not in space.ok("list")
+    assert "done  source:eng:engine" in space.ok("source:eng:engine")
+    (space.root / "src").rename(space.root / "gone")
+    assert "ok    source:eng:engine" in space.ok("source:eng:engine")
+    for path in (space.root / ".sparkbuild").rglob("source.tar"):
+        path.unlink()
+    assert "the archive is gone" in space.ok("why", "source:eng:engine")
+    assert "done  source:eng:engine" in space.ok("source:eng:engine")
+
+
+def test_a_rebase_to_equal_content_makes_nothing_stale(space: Space):
+    space.ok("source:eng:engine")
+    space.repo.git("commit", "-q", "--amend", "-m", "reworded")
+    out = space.ok("lock:update", "eng")
+    assert "the tree is the same: nothing is built anew" in out
+    assert f"engine.commit: {space.first[:12]} -> " in out
+    assert "ok    source:eng:engine" in space.ok("source:eng:engine")
+
+
+def test_update_shows_and_keeps(space: Space):
+    space.repo.commit({"a": "2"}, "second")
+    new = space.repo.commit({"a": "3"}, "third")
+    before = space.lock.read_text()
+    dry = space.ok("lock:update", "eng", "--dry-run")
+    assert "1 of 2 would change; nothing was written" in dry
+    assert space.lock.read_text() == before
+    assert "1 of 2 would change" in space.ok("lock:update:eng", "--dry-run")
+
+    out = space.ok("lock:update", "eng")
+    assert f"engine.commit: {space.first[:12]} -> {new[:12]}" in out
+    assert "2 commits:\n" in out
+    assert out.index(" third\n") < out.index(" second\n")
+    assert "not touched, and of the old commit: engine.bundle.sha256" in out
+    assert "runtime.base.image: as it was" in out
+    after = space.lock.read_text()
+    changed = before.replace(space.first, new).replace(space.repo.tree(space.first), space.repo.tree(new))
+    at = changed.index("engine.bundle.sha256")
+    end = changed.index("\n", at) + 1
+    assert after == changed[:end] + f"engine.time={space.repo.time}\n" + changed[end:]
+    assert "1 lock with 3 components" in space.ok("lock:check")
+    assert "nothing to change" in space.ok("lock:update", "eng")
+
+
+def test_update_of_what_is_named(space: Space):
+    space.repo.commit({"a": "2"})
+    assert "engine.ref: main -> v1.0" in space.ok("lock:update", "eng", "engine=v1.0")
+    digest = space.server.put("org/base", "1.1", "two")
+    sha256 = space.wheel("1.1")
+    out = space.ok("lock:update", "eng", "runtime.base=1.1", "tiny=1.1")
+    assert f"tiny.wheel.sha256: {space.sha256[:12]} -> {sha256[:12]}" in out
+    text = space.lock.read_text()
+    assert f"runtime.base.image={space.server.host}/org/base:1.1@{digest}\n" in text
+    assert f"tiny.wheel.file=tiny-1.1-py3-none-any.whl\ntiny.wheel.sha256={sha256}\n" in text
+    assert text.startswith(f"{FORMAT}# the engine\n")
+
+
+def test_a_floating_image_is_pinned(space: Space):
+    text = space.lock.read_text()
+    space.lock.write_text(text.replace(f"@{space.digest}", ""))
+    assert "lock:update eng runtime.base.image=1.0" in space.fails("lock:check")
+    space.ok("lock:update", "eng", "runtime.base.image=1.0")
+    assert space.lock.read_text() == text
+
+
+def test_a_new_component_is_pinned(space: Space):
+    text = space.lock.read_text()
+    space.lock.write_text(text + "more.repository=file:src/engine\nmore.ref=v1.0\n")
+    assert "`more` is not pinned to a commit" in space.fails("lock:check")
+    assert "not pinned to a commit" in space.fails("list", code=2)
+    space.ok("lock:update", "eng", "more=v1.0")
+    lines = space.lock.read_text().splitlines()
+    assert lines[-4:-1] == ["more.ref=v1.0", f"more.commit={space.first}", f"more.tree={space.repo.tree(space.first)}"]
+    space.ok("lock:check")
+
+
+def test_submodules_come_and_go(space: Space):
+    inner = Repo(space.root / "src" / "inner")
+    commit = inner.commit({"i": "1"})
+    space.repo.git("submodule", "add", "-q", "../inner", "third/inner")
+    space.repo.commit(message="with inner")
+    assert "submodule.third/inner.commit: - -> " in space.ok("lock:update", "eng")
+    assert f"engine.submodule.third/inner.commit={commit}\n" in space.lock.read_text()
+    assert "done  source:eng:engine" in space.ok("source:eng:engine")
+    assert "and 1 submodules fetched anew" in space.ok("lock:verify:eng")
+    space.repo.git("rm", "-q", "third/inner")
+    space.repo.commit(message="without")
+    assert "submodule.third/inner.tree" in space.ok("lock:update", "eng")
+    assert "submodule" not in space.lock.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["eng", "engin=main"], "did you mean `engine`?"),
+        (["eng", "engine=nowhere"], "there is no branch or tag `nowhere`"),
+        (["eng", "engine=-u"], "cannot be a branch or a tag"),
+        (["eng", "engine="], "`engine=` names nothing"),
+        (["eng", "tiny=9"], "there is no such wheel"),
+        (["eng", "runtime.base.image=9"], "no such image or tag"),
+        (["eng", "engine=main", "runtime.base.image=9"], "no such image or tag"),
+        (["ing"], "did you mean `eng`?"),
+        ([], "name one lock"),
+        (["eng", "other"], "name one lock"),
+    ],
+)
+def test_nothing_is_written_when_something_fails(space: Space, arguments: list[str], words: str):
+    space.repo.commit({"a": "2"})
+    before = space.lock.read_text()
+    assert words in space.fails("lock:update", *arguments)
+    assert space.lock.read_text() == before
+    assert {path.name for path in space.lock.parent.iterdir()} == {"eng.source.lock"}
+
+
+def test_what_an_included_file_pins_is_not_written_over(space: Space):
+    row = f"engine2 {space.first} {'b' * 64} https://127.0.0.1:1/engine.git\n"
+    (space.root / "sources.manifest").write_text(row)
+    digest = hashlib.sha256(row.encode()).hexdigest()
+    space.lock.write_text(space.lock.read_text() + f"include.sources.manifest.sha256={digest}\n")
+    assert "1 lock with 4 components" in space.ok("lock:check")
+    assert "the repository cannot be reached" in space.fails("lock:update", "eng", "engine2=main")
+    (space.root / "sources.manifest").write_text(row[:-1])
+    assert "is not what the lock pins" in space.fails("lock:check")
+
+
+def test_verify(space: Space):
+    out = space.ok("lock:verify")
+    assert "3 of 3 components are as locked" in out
+    assert "ok   eng/engine" in out
+    assert "ok   eng/tiny                downloaded anew" in out
+    assert "the registry has the locked manifest" in out
+    assert not list((space.root / ".sparkbuild").glob("**/verify/*"))
+
+
+def test_verify_finds_what_is_other(space: Space):
+    lies = space.lock.read_text().replace(space.repo.tree(), "1" * 40)
+    space.lock.write_text(lies)
+    wheel = next(space.index.glob("*.whl"))
+    wheel.write_bytes(wheel.read_bytes() + b"x")
+    del space.server.images["org/base"]
+    out = space.fails("lock:verify:eng")
+    assert "3 of 3 components are not as locked" in out
+    assert "engine: the commit has another tree" in out
+    assert "hash is not the locked one" in out
+    assert "no such image or tag" in out
+
+
+def test_a_registry_that_is_silent_is_no_failure(space: Space):
+    space.server.wrong = "503"
+    out = space.ok("lock:verify")
+    assert "2 of 3 components are as locked" in out
+    assert "?    eng/runtime.base.image" in out
+
+
+def test_outdated(space: Space):
+    assert "this is it" in space.ok("outdated")
+    new = space.repo.commit({"a": "2"})
+    space.server.put("org/base", "1.1", "two")
+    space.wheel("1.1")
+    space.wheel("2.0rc1")
+    out = space.fails("outdated", "eng")
+    assert out.splitlines()[0].split() == ["component", "locked", "newest", "where"]
+    assert f"main {new[:12]}" in out
+    rows = json.loads(space.fails("outdated", "--json"))["rows"]
+    assert [(row["component"], row["newest"], row["state"]) for row in rows] == [
+        ("engine", f"main {new[:12]}", "newer"),
+        ("runtime.base.image", "1.1", "newer"),
+        ("tiny", "1.1", "newer"),
+    ]
+    space.ok("lock:update", "eng", "engine=v1.0")
+    space.repo.git("tag", "v1.1")
+    assert json.loads(space.fails("outdated", "--json"))["rows"][0]["newest"] == "v1.1"
+
+
+def test_outdated_when_nobody_answers(space: Space):
+    (space.root / "src").rename(space.root / "gone")
+    space.server.wrong = "503"
+    for path in space.index.iterdir():
+        path.unlink()
+    out = space.fails("outdated")
+    assert "    there is no such repository" in out
+    assert "    the registry does not answer as it should" in out
+    assert "    tiny: the package index cannot be asked" in out
+    rows = json.loads(space.fails("outdated", "--json"))["rows"]
+    assert {row["state"] for row in rows} == {"unreachable"}
+    assert "there is no lock 'x'" in space.fails("outdated", "x", code=3)
+
+
+def test_whole_groups_are_refused(space: Space):
+    assert "name what to do" in space.fails("lock", code=3)
+    assert "name what to do" in space.fails("lock:*", code=3)

@@ -1,0 +1,52 @@
+"""A registry for tests, as far as docker pulls from one: runs on a node, or here. Standard library only.
+
+python registry_server.py FOLDER PORT      FOLDER: manifests/<tag or digest>, blobs/<digest>; asks are logged
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import sys
+from pathlib import Path
+
+MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    folder = Path()
+
+    def do_GET(self) -> None:
+        place = self.path.rpartition("/v2/")[2]
+        with (self.folder / "log").open("a") as log:
+            log.write(f"{self.command} {self.path}\n")
+        *_, kind, name = ["", *place.split("/")]
+        path = self.folder / kind / name
+        if self.path == "/v2/":
+            self._answer(200, "application/json", b"{}")
+        elif kind in {"manifests", "blobs"} and path.is_file():
+            self._answer(200, MANIFEST if kind == "manifests" else "application/octet-stream", path.read_bytes())
+        else:
+            self._answer(404, "application/json", b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "no"}]}')
+
+    do_HEAD = do_GET  # noqa: N815 - http.server's name
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Docker-Content-Digest", f"sha256:{hashlib.sha256(body).hexdigest()}")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    Handler.folder = Path(sys.argv[1])
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler)
+    print(server.server_address[1], flush=True)
+    server.serve_forever()
