@@ -295,7 +295,7 @@ def test_dockerd_down_is_neither_built_nor_missing(yard: Yard) -> None:
     plan = yard.plan("image:tiny")["image:tiny"]
     assert plan["state"] == "unknown"
     assert "docker on dgx1 cannot be asked" in plan["reasons"][0]["text"]
-    assert "cannot be asked" in yard.fails("image:tiny").out
+    assert "cannot be asked" in yard.fails("image:tiny").err
     yard.node.dockerd_start()
     assert yard.states("image:tiny")["image:tiny"] == "run"
 

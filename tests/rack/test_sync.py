@@ -115,15 +115,16 @@ def test_another_name_for_all_of_the_layers_moves_nothing(op: Yard, node: Node, 
     assert received(node) - before < 200_000
 
 
-def test_three_nodes_at_once_are_a_chain(three: Rack, op: Yard) -> None:
+def test_three_nodes_at_once_are_sent_it_once(three: Rack, op: Yard) -> None:
     image = make(op.store, [("base", 20), ("one", 8)])
     before = [(received(node), sent(node)) for node in three.nodes]
     assert op.sync_all([image.on(node.name) for node in three.nodes]) == [image.bytes] * 3
     came = [received(node) - start for node, (start, _) in zip(three.nodes, before, strict=True)]
     went = [sent(node) - start for node, (_, start) in zip(three.nodes, before, strict=True)]
     assert all(image.bytes <= count <= 1.1 * image.bytes for count in came)
-    assert sorted(count > image.bytes for count in went) == [False, True, True], "two pass it on, the last does not"
-    assert sum(went) < 2.2 * image.bytes, "this machine has sent it once"
+    # most often a chain of three; on a busy machine the second may join so late that the first feeds both others
+    assert min(went) < image.bytes < max(went), "the last passes nothing on"
+    assert 2 * image.bytes < sum(went) < 2.2 * image.bytes, "this machine has sent it once"
     assert all(spool(node) == [] for node in three.nodes)
 
 
