@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tarfile
 import time
@@ -248,11 +249,10 @@ def test_servers_that_fail(repo: Repo, store: Store, wrong: str, text: str):
 def test_repository_gone(repo: Repo, store: Store):
     text = failed(store.export(pin(repo, repository="file:///nonexistent/engine")), "node")
     assert "there is no such repository" in text
-    with serving(repo.path.parent) as server:
-        url = server.url
-    assert "the repository cannot be reached" in failed(
-        store.export(pin(repo, repository=f"{url}/engine/.git")), "node"
-    )
+    with socket.socket() as closed:  # bound and not listening: a port that was let go is soon another test's server
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/engine/.git"
+        assert "the repository cannot be reached" in failed(store.export(pin(repo, repository=url)), "node")
 
 
 def test_no_git(repo: Repo, store: Store):

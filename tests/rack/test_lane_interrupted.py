@@ -126,8 +126,8 @@ def test_a_ctrl_c_while_the_image_is_sent(lanes: Lanes) -> None:
     lanes.sleeping()
     lanes.ok("sync:demo-ranks")
     node = lanes.nodes[0]
-    reference = node.docker("images", "--format", "{{.Repository}}:{{.Tag}}").out.split()[0]
-    node.docker("rmi", "--force", reference)
+    found = node.docker("images", "--format", "{{.Repository}}:{{.Tag}}", "sparkbuild/demo-ranks").out.split()
+    node.docker("rmi", "--force", *found)
     process = lanes.start(TASK)
     until(lambda: lanes.has_begun("sync:demo-ranks:dgx1") or process.poll() is not None)
     done = interrupted(process)
