@@ -74,7 +74,7 @@ def forget(path: Path) -> None:
 def request_for(folder: Path, name: str, source: Path) -> dict[str, object]:
     """Stage one plain file."""
     files = [{"name": name, "source": {"kind": "file", "path": str(source), "id": "bench"}}]
-    return {"dst": str(folder), "key": "0" * 64, "parts": {}, "files": files}
+    return {"dst": str(folder), "key": "0" * 64, "parts": {}, "what": {"kind": "list", "files": files}}
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.protocol import AgentError
-from sparkbuild.agent.sources import FileSource, Source
+from sparkbuild.agent.sources import FileSource, Source, TextSource
 
 if TYPE_CHECKING:
     from sparkbuild.agent.archive import Archive
@@ -26,13 +26,22 @@ class Archives:
         return self._open[path]
 
     def source(self, wanted: dict[str, Any]) -> Source:
-        """{"kind": "file", "path"} or {"kind": "zip-member", "path", "member"}. Raises AgentError."""
-        if wanted.get("kind") == "file":
+        """{"kind": "file", "path"}, {"kind": "zip-member", "path", "member"}, {"kind": "text", "text"}, or rows
+        ("packed", "page15", see rowsource). Raises AgentError.
+        """
+        kind = wanted.get("kind")
+        if kind == "file":
             return FileSource(wanted["path"])
-        if wanted.get("kind") == "zip-member":
+        if kind == "zip-member":
             return self.archive(wanted["path"]).member(wanted["member"])
-        found = repr(wanted.get("kind"))
-        raise AgentError("a source of an unknown kind", kind="config", found=found, wanted="file, zip-member")
+        if kind == "text":
+            return TextSource(wanted["text"])
+        if kind in ("packed", "page15"):
+            from sparkbuild.agent.rowsource import open_rows  # noqa: PLC0415 - most folders hold plain files
+
+            return open_rows(wanted)
+        known = "file, zip-member, text, packed, page15"
+        raise AgentError("a source of an unknown kind", kind="config", found=repr(kind), wanted=known)
 
     def close(self) -> None:
         """Close every archive."""

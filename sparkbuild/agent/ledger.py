@@ -1,9 +1,11 @@
 """The ledger: what was staged into a folder, with the digests to check it by, in `<dst>/.sparkbuild/ledger.json`.
 
-Format (JSON): {"format": "sparkbuild-ledger", "version": 1, "key": 64 hex, "parts": {}, "digest": name, "chunk": bytes,
-"at": unix seconds, "files": [{"name", "size", "sha256", "chunks", "source"}]}. `chunks` is base64 of the 8-byte digests
-of the file's chunks, in order; 4 TB of data make a ledger of 10 MB. `source` is what the bytes are by content (an
-artifact's sha256 and the member in it), never a path. The ledger is written last: with it, everything is whole.
+Format (JSON): {"format": "sparkbuild-ledger", "version": 2, "key": 64 hex, "parts": {}, "digest": name, "chunk": bytes,
+"at": unix seconds, "about": {}, "files": [{"name", "size", "sha256", "chunks", "source", "extents"?}], "links":
+[{"name", "text"}]}. `chunks` is base64 of the 8-byte digests of the file's chunks, in order; 4 TB of data make a ledger
+of 10 MB. `source` is what the bytes are by content (an artifact's sha256 and the member in it), never a path. `extents`
+[[first byte, end], ...] are the data of a sparse file, see `Record`. `about` is what the source was found to be. The
+ledger is written last: with it, everything is whole. Version 1, without extents, links and about, is read too.
 
 `draft.jsonl` beside it is the list of what is known about files while the folder is being changed and has no ledger:
 a hint for the next try, nobody else believes it.
@@ -23,10 +25,12 @@ from typing import Any, NamedTuple
 from sparkbuild.agent.digest import CHUNK, WIDTH, count
 from sparkbuild.agent.files import fsync_folder, write_json
 
-FORMAT, VERSION = "sparkbuild-ledger", 1
+FORMAT, VERSION = "sparkbuild-ledger", 2
 OURS = ".sparkbuild"  # the folder beside the data
 LIMIT = 64 << 20  # bytes of a ledger that anyone would read
 _HEX = re.compile(r"[0-9a-f]{64}")
+
+Extents = tuple[tuple[int, int], ...]  # half-open ranges of bytes, ascending, not touching
 
 
 class LedgerError(ValueError):
@@ -36,6 +40,8 @@ class LedgerError(ValueError):
 class Record(NamedTuple):
     """One file: size in bytes, sha256 in hex, the chunk digests one after the other, and what algorithm they are.
 
+    With `extents` it is a sparse file: these ranges are its data. Its sha256 is over the bytes of the extents in order,
+    the digest of a chunk over the whole chunk with zeros in the holes.
     A NamedTuple, as all records of staging: importing dataclasses costs every call of the agent 7 ms.
     """
 
@@ -45,10 +51,18 @@ class Record(NamedTuple):
     chunks: bytes
     digest: str
     source: dict[str, Any]
+    extents: Extents = ()
 
     def chunk(self, index: int) -> bytes:
         """The digest of one chunk."""
         return self.chunks[index * WIDTH : (index + 1) * WIDTH]
+
+
+class Link(NamedTuple):
+    """A symbolic link in the folder. `text` is relative and leads to something inside of it."""
+
+    name: str
+    text: str
 
 
 class Ledger(NamedTuple):
@@ -60,6 +74,9 @@ class Ledger(NamedTuple):
     files: tuple[Record, ...]
     at: float = 0.0
     seal: str = ""
+    links: tuple[Link, ...] = ()
+    about: dict[str, Any] = {}  # noqa: RUF012 - nobody writes to it
+    version: int = VERSION
 
     @property
     def total(self) -> int:
@@ -88,7 +105,9 @@ def write(dst: str, ledger: Ledger) -> Ledger:
         "digest": ledger.digest,
         "chunk": CHUNK,
         "at": round(time.time(), 3),
+        "about": ledger.about,
         "files": [_plain(record) for record in ledger.files],
+        "links": [{"name": link.name, "text": link.text} for link in ledger.links],
     }
     write_json(path_of(dst), value)
     made = read(dst)
@@ -102,16 +121,20 @@ def parse(data: bytes) -> Ledger:
     value = _object(data)
     if value.get("format") != FORMAT:
         raise LedgerError("it is not a sparkbuild ledger")
-    if value.get("version") != VERSION or value.get("chunk") != CHUNK:
-        raise LedgerError(f"it has version {value.get('version')!r}, this sparkbuild reads version {VERSION}")
+    version = value.get("version")
+    if version not in (1, VERSION) or value.get("chunk") != CHUNK:
+        raise LedgerError(f"it has version {version!r}, this sparkbuild reads version {VERSION}")
     key, parts, digest, at, files = (value.get(name) for name in ("key", "parts", "digest", "at", "files"))
     if not (isinstance(key, str) and isinstance(parts, dict) and isinstance(digest, str) and isinstance(files, list)):
         raise LedgerError("key, parts, digest or files are missing")
-    records = tuple(_record(item, digest) for item in files)
-    if len({record.name for record in records}) != len(records):
+    links, about = value.get("links", []), value.get("about", {})
+    if not isinstance(links, list) or not isinstance(about, dict):
+        raise LedgerError("its links or about are damaged")
+    records, pointers = tuple(_record(item, digest) for item in files), tuple(map(_link, links))
+    if len({item.name for item in (*records, *pointers)}) != len(records) + len(pointers):
         raise LedgerError("it names a file twice")
     seal = f"{binascii.crc32(data):08x}-{len(data)}"
-    return Ledger(key, parts, digest, records, at if isinstance(at, float) else 0.0, seal)
+    return Ledger(key, parts, digest, records, at if isinstance(at, float) else 0.0, seal, pointers, about, version)
 
 
 def safe_name(name: object) -> bool:
@@ -120,6 +143,24 @@ def safe_name(name: object) -> bool:
         return False  # isprintable also refuses the lone surrogates that no file system could take
     steps = name.split("/")
     return steps[0] != OURS and all(step not in ("", ".", "..") and len(step.encode()) <= 255 for step in steps)
+
+
+def safe_text(name: str, text: object) -> bool:
+    """True for the text of a link `name` that is relative and leads to something inside of the folder."""
+    if not isinstance(text, str) or not 0 < len(text.encode(errors="replace")) < 4096 or not text.isprintable():
+        return False
+    leads = os.path.normpath(os.path.join(os.path.dirname(name), text))
+    return not text.startswith("/") and leads != ".." and not leads.startswith("../")
+
+
+def right_extents(extents: Extents, size: int) -> bool:
+    """True when they are ascending, do not touch and end inside the file."""
+    at = -1
+    for first, end in extents:
+        if not at < first < end <= size:
+            return False
+        at = end
+    return True
 
 
 class Draft:
@@ -172,7 +213,8 @@ class Draft:
 def _plain(record: Record) -> dict[str, Any]:
     chunks = binascii.b2a_base64(record.chunks, newline=False).decode()
     fields = {"name": record.name, "size": record.size, "sha256": record.sha256}
-    return {**fields, "chunks": chunks, "source": record.source}
+    extents = {"extents": record.extents} if record.extents else {}
+    return {**fields, "chunks": chunks, "source": record.source, **extents}
 
 
 def _record(item: object, digest: str) -> Record:
@@ -191,7 +233,26 @@ def _record(item: object, digest: str) -> Record:
         raise LedgerError(f"the chunk digests of {name} are damaged") from error
     if len(digests) != count(size) * WIDTH:
         raise LedgerError(f"{name} has {len(digests) // WIDTH} chunk digests, its size wants {count(size)}")
-    return Record(str(name), size, sha256, digests, digest, source)
+    return Record(str(name), size, sha256, digests, digest, source, _extents(item.get("extents", []), size, str(name)))
+
+
+def _extents(value: object, size: int, name: str) -> Extents:
+    if isinstance(value, list) and all(
+        isinstance(pair, list) and list(map(type, pair)) == [int, int] for pair in value
+    ):
+        extents = tuple((first, end) for first, end in value)
+        if right_extents(extents, size):
+            return extents
+    raise LedgerError(f"the extents of {name} are damaged")
+
+
+def _link(item: object) -> Link:
+    name, text = (item.get("name"), item.get("text")) if isinstance(item, dict) else (None, None)
+    if not safe_name(name):
+        raise LedgerError(f"it names a link {str(name)[:80]!r}, which is not inside the folder")
+    if not safe_text(str(name), text):
+        raise LedgerError(f"the link {name} leaves the folder")
+    return Link(str(name), str(text))
 
 
 def small_file(path: str) -> bytes | None:

@@ -66,3 +66,24 @@ class FileSource:
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+
+
+class TextSource:
+    """A small file that staging itself writes; see Source."""
+
+    def __init__(self, text: str) -> None:
+        self.path = "a text of this staging"
+        self._data = text.encode()
+        self.size = len(self._data)
+
+    def read(self, view: memoryview, offset: int) -> int:
+        """Fill `view` from `offset`."""
+        got = self._data[offset : offset + len(view)]
+        view[: len(got)] = got
+        return len(got)
+
+    def check(self) -> None:
+        """It cannot change."""
+
+    def close(self) -> None:
+        """Nothing is open."""

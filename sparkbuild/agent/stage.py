@@ -37,7 +37,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     dst = inside(request.get("store", ""), request["dst"])
     archives = Archives()
     try:
-        wanted = of_request(request, archives)
+        wanted = of_request(request, archives).files
         with folder.locked(dst, lambda who: reporter.log(f"{dst} is being staged by another process ({who}): waiting")):
             return _Staging(dst, request, wanted, archives, reporter).run()
     except OSError as error:

@@ -54,7 +54,7 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
 
 
 def _to_write(query: dict[str, Any], made: Ledger | None) -> int | None:
-    if "archive" not in query and "files" not in query:
+    if "what" not in query:
         return None
     from sparkbuild.agent import wanted  # noqa: PLC0415 - most looks find a ledger
     from sparkbuild.agent.archives import Archives  # noqa: PLC0415
@@ -62,7 +62,7 @@ def _to_write(query: dict[str, Any], made: Ledger | None) -> int | None:
     known = {record.name: record for record in made.files} if made else {}
     archives = Archives()
     try:
-        found = wanted.of_request(query, archives)
+        found = wanted.of_request(query, archives).files
     except (AgentError, OSError):
         return None  # not fetched yet, or not to be read: staging will say so
     finally:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import os
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -10,13 +13,30 @@ from sparkbuild.agent import members
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside
-from sparkbuild.agent.ledger import Record, safe_name
+from sparkbuild.agent.ledger import Extents, Link, Record, right_extents, safe_name, safe_text
 from sparkbuild.agent.protocol import AgentError
+
+# A planner turns what is asked for into a wish: a module with `wish(what, store, archives) -> Wish`, found when needed.
+_HERE = "sparkbuild.agent.wanted"
+_PLANNERS = {
+    "artifact": _HERE,
+    "list": _HERE,
+    "folder": "sparkbuild.agent.plainfolder",
+    "hub-mirror": "sparkbuild.agent.hub",
+    "packed": "sparkbuild.agent.rows",
+    "page15": "sparkbuild.agent.rows",
+    "sparse-copy": "sparkbuild.agent.sparserows",
+}
+
+__all__ = ["Link", "Wanted", "Wish", "check_archive", "of_request", "wish"]
 
 
 class Wanted(NamedTuple):
-    """One file. `source` says how to open it, `identity` what it is by content ({} when nobody said), `sha256` in hex
-    when it is known beforehand, else "".
+    """One file. `source` says how to open it (see archives), `identity` what it is by content ({} when nobody can say),
+    never a path. `sha256` and `sha1` (of a git blob) in hex when they are known beforehand, else "".
+
+    `extents` make it a sparse file: only these half-open ranges of bytes are data, the rest stays a hole. Its sha256 is
+    over the bytes of the extents in order; the digest of a chunk is over the whole chunk, with zeros in the holes.
     """
 
     name: str
@@ -24,31 +44,85 @@ class Wanted(NamedTuple):
     size: int
     sha256: str
     identity: dict[str, Any]
+    sha1: str = ""
+    extents: Extents = ()
 
     def is_in(self, record: Record | None) -> bool:
         """Does this record tell of the same content? Sizes and times prove nothing, so they are not asked."""
-        if record is None or record.size != self.size:
+        if record is None or record.size != self.size or record.extents != self.extents:
             return False
         return record.sha256 == self.sha256 if self.sha256 else bool(self.identity) and record.source == self.identity
 
 
-def of_request(request: dict[str, Any], archives: Archives) -> list[Wanted]:
-    """The wanted files, in the order of the request. Raises AgentError when they cannot be had or named so.
-
-    Either "files": [{"name", "source": {"kind", "path", "member"?, "id"?}, "size"?, "sha256"?}], or "archive": path
-    of an artifact (see members) with "members": [globs] and its "sha256". `id` names the source by content: an
-    artifact's sha256, a commit.
+class Wish(NamedTuple):
+    """What a folder shall hold: files, symbolic links, nothing else of ours. `about` is what the source was found to
+    be, for plans and the ledger.
     """
-    store = request.get("store", "")
-    if "archive" in request:
-        found = _of_artifact(inside(store, request["archive"]), request, archives)
+
+    files: list[Wanted]
+    links: Sequence[Link] = ()
+    about: dict[str, Any] = {}  # noqa: RUF012 - nobody writes to it
+
+
+def of_request(request: dict[str, Any], archives: Archives) -> Wish:
+    """The wish for request["what"], an object with a "kind". Raises AgentError when it cannot be had or makes no sense.
+
+    Relative paths are inside request["store"].
+    """
+    what = request.get("what")
+    kind = what.get("kind") if isinstance(what, dict) else None
+    module = _PLANNERS.get(str(kind))
+    if module is None or not isinstance(what, dict):
+        raise AgentError("a staging of an unknown kind", kind="config", found=repr(kind), wanted=", ".join(_PLANNERS))
+    if module == _HERE:
+        found = wish(what, request.get("store", ""), archives)
     else:
-        found = [_of_file(item, store, archives) for item in request["files"]]
-    names = sorted(wanted.name for wanted in found)
+        try:
+            planner = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+            raise AgentError("this sparkbuild cannot stage that kind", kind="config", found=repr(kind)) from error
+        found = planner.wish(what, request.get("store", ""), archives)
+    _check_names([item.name for item in found.files] + [link.name for link in found.links])
+    for link in found.links:
+        if not safe_text(link.name, link.text):
+            raise AgentError("a link that leaves the folder", kind="config", found=f"{link.name} -> {link.text!r}")
+    for item in found.files:
+        if not right_extents(item.extents, item.size):
+            raise AgentError("ranges of a sparse file that make no sense", kind="config", where=item.name)
+    return found
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if not safe_name(name):
+            raise AgentError("a name that leaves the folder", kind="config", found=repr(name))
+    names = sorted(names)
     twice = sorted({name for name, after in pairwise(names) if name == after})
     if twice:
         raise AgentError("a file is wanted twice", kind="config", found=", ".join(twice))
-    return found
+    every = set(names)
+    for name in names:
+        for above in _above(name):
+            if above in every:
+                raise AgentError("a file is wanted where a folder is wanted too", kind="config", found=above)
+
+
+def _above(name: str) -> Iterator[str]:
+    while name := os.path.dirname(name):
+        yield name
+
+
+def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:
+    """Kind "artifact": {"archive": path of an artifact (see members), "members": [globs], "sha256": its own}. Kind
+    "list": {"files": [{"name", "source": {"kind", "path", "member"?, "id"?}, "size"?, "sha256"?, "sha1"?, "extents"?}],
+    "links": [{"name", "text"}]?}; `id` names the source by content: an artifact's sha256, a commit.
+    """
+    if what["kind"] == "artifact":
+        return Wish(_of_artifact(inside(store, what["archive"]), what, archives))
+    links = [Link(str(item["name"]), str(item["text"])) for item in what.get("links", ())]
+    return Wish([_of_file(item, store, archives) for item in what["files"]], links)
 
 
 def check_archive(request: dict[str, Any], archives: Archives) -> None:
@@ -56,10 +130,11 @@ def check_archive(request: dict[str, Any], archives: Archives) -> None:
 
     Not for a plain file: all of it is copied, and compared as that is done.
     """
-    wanted = request.get("sha256", "")
-    if not wanted or "archive" not in request or not members.is_archive(request["archive"]):
+    what = request["what"]
+    wanted = what.get("sha256", "")
+    if not wanted or what["kind"] != "artifact" or not members.is_archive(what["archive"]):
         return
-    archive = archives.archive(inside(request.get("store", ""), request["archive"]))
+    archive = archives.archive(inside(request.get("store", ""), what["archive"]))
     whole, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
     for start in range(0, archive.raw.size, CHUNK):
         whole.update(buffer[: archive.raw.read(buffer, start)])
@@ -93,10 +168,12 @@ def _of_artifact(path: str, request: dict[str, Any], archives: Archives) -> list
 
 
 def _of_file(item: dict[str, Any], store: str, archives: Archives) -> Wanted:
-    name, sha256 = item["name"], item.get("sha256") or ""
+    name, sha256, sha1 = item["name"], item.get("sha256") or "", item.get("sha1") or ""
     if not safe_name(name):
         raise AgentError("a name that leaves the folder", kind="config", found=repr(name))
-    source = {**item["source"], "path": inside(store, item["source"]["path"])}
+    source = dict(item["source"])
+    if "path" in source:
+        source["path"] = inside(store, source["path"])
     size = item.get("size")
     if size is None:
         opened = archives.source(source)  # opened, not looked at: a NAS tells the size of an open file truly
@@ -106,6 +183,7 @@ def _of_file(item: dict[str, Any], store: str, archives: Archives) -> Wanted:
     if source.get("id"):
         identity = {"kind": source["kind"], "of": source["id"]}
         identity |= {"member": source["member"]} if "member" in source else {}
-    elif sha256:
-        identity = {"kind": source["kind"], "sha256": sha256}
-    return Wanted(name, source, size, sha256, identity)
+    elif sha256 or sha1:
+        identity = {"kind": source["kind"], **({"sha256": sha256} if sha256 else {"sha1": sha1})}
+    extents = tuple((int(first), int(end)) for first, end in item.get("extents") or ())
+    return Wanted(name, source, size, sha256, identity, sha1, extents)

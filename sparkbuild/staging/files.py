@@ -17,7 +17,7 @@ from sparkbuild.core.uri import Uri
 
 # The version of the ledger that the agent writes (agent.ledger.VERSION; a test holds the two together): a new one is
 # written by staging again, which keeps the files and makes their ledger anew.
-LEDGER = 1
+LEDGER = 2
 
 
 class FilesSpec(msgspec.Struct, frozen=True):
@@ -59,10 +59,9 @@ class FilesKind:
     scheme = "staged"
 
     def query(self, goal: Goal) -> dict[str, Any]:
-        """What the agent needs to look; see agent.verify. Archive and members only tell what staging would write."""
+        """What the agent needs to look; see agent.verify. `what` only tells what staging would write."""
         spec: FilesSpec = goal.spec
-        source = {"archive": spec.archive, "members": list(spec.members), "sha256": spec.sha256}
-        return {"dst": spec.dst, "key": goal.key.digest, "full": False, **source}
+        return {"dst": spec.dst, "key": goal.key.digest, "full": False, "what": _what(spec)}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Staged from this source and unchanged since, or why not and what it would write.
@@ -93,9 +92,7 @@ class FilesKind:
             "dst": spec.dst,
             "key": goal.key.digest,
             "parts": goal.key.parts,
-            "archive": spec.archive,
-            "members": list(spec.members),
-            "sha256": spec.sha256,
+            "what": _what(spec),
             "min_free": spec.min_free,
             "full": run.force or bool(run.options.get("full")),
         }
@@ -105,6 +102,10 @@ class FilesKind:
             f"{result['repaired_chunks']} chunks mended, {result['removed']} removed, {result['bytes']} bytes written"
         )
         return int(result["bytes"])
+
+
+def _what(spec: FilesSpec) -> dict[str, Any]:
+    return {"kind": "artifact", "archive": spec.archive, "members": list(spec.members), "sha256": spec.sha256}
 
 
 def _absent(goal: Goal, fact: dict[str, Any], last: Made | None) -> Reason:

@@ -91,7 +91,13 @@ def problems(fact: dict[str, Any]) -> list[str]:
 def request_for(dst: Path, files: dict[str, Path], char: str = "a", **more: Any) -> dict[str, Any]:
     """Stage plain files, named by content as a lock would."""
     wanted = [{"name": name, "source": {"kind": "file", "path": str(path), "id": name}} for name, path in files.items()]
-    return {"dst": str(dst), "key": key(char), "parts": {"kind": "files"}, "files": wanted, **more}
+    return {
+        "dst": str(dst),
+        "key": key(char),
+        "parts": {"kind": "files"},
+        "what": {"kind": "list", "files": wanted},
+        **more,
+    }
 
 
 def sha256(path: Path) -> str:
@@ -120,5 +126,5 @@ COMPLETE = [".sparkbuild/ledger.json", ".sparkbuild/stamps.json"]
 
 def from_wheel(dst: Path, wheel: Path, members: list[str], char: str = "a", **more: Any) -> dict[str, Any]:
     parts = {"kind": "files", "source": sha256(wheel), "members": members}
-    request = {"dst": str(dst), "key": key(char), "parts": parts, "archive": str(wheel), "members": members}
-    return {**request, "sha256": sha256(wheel), **more}
+    what = {"kind": "artifact", "archive": str(wheel), "members": members, "sha256": sha256(wheel)}
+    return {"dst": str(dst), "key": key(char), "parts": parts, "what": what, **more}

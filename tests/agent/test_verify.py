@@ -123,7 +123,7 @@ def test_another_key_is_told_without_reading(staged: Path) -> None:
 
 def test_what_staging_would_write(dst: Path, wheel: Path) -> None:
     few = from_wheel(dst, wheel, ["*.json"])
-    source = {"archive": str(wheel), "members": ["model/*"], "sha256": few["sha256"]}
+    source = {"what": {**few["what"], "members": ["model/*"]}}
     assert look(dst, **source)["to_write"] == 11 * MIB + 14
     assert call("stage", few).code == 0
     assert look(dst, key("b"), **source)["to_write"] == 11 * MIB

@@ -73,7 +73,7 @@ def problem(file: str, text: str, size: int) -> dict[str, Any]:
 
 
 LAST = Made(key=goal().key.digest, parts=goal().key.parts, at=1.0, seconds=1.0, bytes=4, run="r")
-OTHER = {"kind": "files", "source": "4" * 64, "members": ["*.gguf"], "format": 1}
+OTHER = {"kind": "files", "source": "4" * 64, "members": ["*.gguf"], "format": LEDGER}
 
 TABLE: dict[str, tuple[dict[str, Any], Made | None, str, list[str], int | None]] = {
     "right": (fact(), None, "ok", [], 0),
