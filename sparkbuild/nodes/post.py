@@ -1,5 +1,5 @@
-"""A post of a relay: the agent's verb `relay` on one node, which receives blobs and gives them out, until it is told
-to stop.
+"""A post: a verb of the agent that goes on in the background on one node and gives bytes out there (`relay`, `give`),
+until it is told to stop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparkbuild.core.run import Agent
 if TYPE_CHECKING:
     from sparkbuild.nodes.relay import Arrival
 
-WAIT = 30.0  # seconds for a post to say where it gives out
+WAIT = 30.0  # seconds for it to say where it gives out
 
 
 class _EndPostError(Exception):
@@ -24,10 +24,11 @@ class _EndPostError(Exception):
 
 
 class Post:
-    """`ports` by address, once it has started."""
+    """The verb says {"event": "serving", "ports": {address: port}} when it gives out, and beats; `ports` once it did."""
 
-    def __init__(self, agent: Agent, node: str, request: Mapping[str, Any]) -> None:
+    def __init__(self, agent: Agent, node: str, verb: str, request: Mapping[str, Any]) -> None:
         self.node = node
+        self._verb = verb
         self.ports: dict[str, int] = {}
         self._agent = agent
         self._request = request
@@ -37,7 +38,7 @@ class Post:
         self._error: BaseException | None = None
         self._arrival: Arrival | None = None
         self._on_event: Callable[[dict[str, Any]], None] | None = None
-        self._thread = threading.Thread(target=self._work, name=f"relay {node}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"{verb} {node}", daemon=True)
 
     def watch(self, arrival: Arrival, on_event: Callable[[dict[str, Any]], None]) -> None:
         """Tell of what arrives, and whether it does."""
@@ -54,7 +55,7 @@ class Post:
             raise self._error
         if not self._serving.is_set():
             cancel.check()
-            raise NodeError(f"{self.node} cannot pass blobs on", found=f"no answer within {WAIT:.0f} s")
+            raise NodeError(f"{self.node} cannot pass anything on", found=f"no answer within {WAIT:.0f} s")
 
     @property
     def alive(self) -> bool:
@@ -73,7 +74,7 @@ class Post:
 
     def _work(self) -> None:
         try:
-            self._agent.call("relay", self._request, self._event, final=True)
+            self._agent.call(self._verb, self._request, self._event, final=True)
         except (_EndPostError, Interrupted):
             pass
         except SparkbuildError as error:

@@ -10,22 +10,20 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import cancel
-from sparkbuild.nodes import addresses
 from sparkbuild.nodes.post import Post
-from sparkbuild.nodes.survey import survey
+from sparkbuild.nodes.ways import Ways
 
 if TYPE_CHECKING:
     from sparkbuild.nodes.cluster import Nodes
 
 INCOMING = "incoming"  # the folder in a node's store where blobs arrive
-PER_RECEIVER = 8000  # Mbit/s of the holder's wire for each receiver, from which on nobody has to pass anything on
 
 OnEvent = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
@@ -76,10 +74,9 @@ class Relay:
         self._blobs = tuple(blobs)
         self._token = secrets.token_hex(16)
         self._posts: dict[str, Post] = {}  # by node, in the order in which they came: the holder first
-        self._facts: dict[str, dict[str, Any]] = {}
         self._whole: dict[str, tuple[Blob, ...]] = {}  # what was used on a node, and may go
         self._making = threading.Lock()
-        self._ways = ExitStack()
+        self._ways = Ways(nodes)
 
     @contextmanager
     def carry(self, node: str, blobs: Sequence[Blob], on_event: OnEvent, note: Note) -> Iterator[Arrival]:
@@ -139,25 +136,22 @@ class Relay:
             self._posts[self.holder] = post
 
     def _post(self, node: str, folder: str, blobs: Sequence[Blob], sources: Sequence[dict[str, Any]]) -> Post:
-        outside = [] if self._is_here(node) else [str(one.ip) for _, one in addresses.addresses(self._fact(node))]
         request = {
             "folder": folder,
             "blobs": msgspec.to_builtins(blobs),
             "token": self._token,
-            "listen": ["127.0.0.1", *dict.fromkeys(outside)],
+            "listen": self._ways.listen(node),
             "sources": list(sources),
         }
-        return Post(self._nodes.agent(node), node, request)
+        return Post(self._nodes.agent(node), node, "relay", request)
 
     def _givers(self, node: str) -> list[Post]:
         """Those that are asked, one after the other: the last of the chain, then the holder."""
         holder = self._posts[self.holder]
         chain = [post for post in self._posts.values() if post is not holder and post.node != node and post.alive]
-        chain = [post for post in chain if not self._is_here(post.node)]
-        if not self._is_here(self.holder) and not self._is_here(node):
-            found = addresses.ways(self._fact(self.holder), self._fact(node), self._nodes.fabrics)
-            if found and found[0][1] >= PER_RECEIVER * (len(chain) + 1) and len(chain) + 1 > 1:
-                return [holder]
+        chain = [post for post in chain if not self._ways.is_here(post.node)]
+        if chain and self._ways.feeds_all(self.holder, node, len(chain) + 1):
+            return [holder]
         return [*chain[-1:], holder]
 
     def _all_sources(self, givers: Sequence[Post], node: str) -> tuple[list[dict[str, Any]], NodeError | None]:
@@ -170,56 +164,15 @@ class Relay:
         return found, problem
 
     def _sources(self, giver: Post, node: str) -> list[dict[str, Any]]:
-        """Where a node reaches a giver, the best way first. NodeError when nothing can be carried between them."""
-        if self._is_here(giver.node):
-            port = giver.ports["127.0.0.1"]
-            return [_place("127.0.0.1", port if self._is_here(node) else self._carried_back(node, port))]
-        if self._is_here(node):
-            return [_place(*self._door(giver))]
-        found = addresses.ways(self._fact(giver.node), self._fact(node), self._nodes.fabrics)
-        open_ = self._reached(node, [address for address, _ in found if address in giver.ports])
-        direct = [_place(address, giver.ports[address]) for address in open_]
-        return direct or [_place("127.0.0.1", self._carried_back(node, self._door(giver)[1]))]
+        return self._ways.sources(giver.node, giver.ports, node)
 
-    # -- the ways ------------------------------------------------------------------------------------------------
-
-    def _is_here(self, node: str) -> bool:
-        return self._nodes.place(node).connection == "local"
-
-    def _fact(self, node: str) -> dict[str, Any]:
-        if node not in self._facts:
-            fact = survey(self._nodes.agent, {node: {"scheme": "network"}})[node]
-            if "unreachable" in fact:
-                raise NodeError(f"{node} does not answer", found=str(fact["unreachable"]), next="doit health")
-            self._facts[node] = fact
-        return self._facts[node]
-
-    def _reached(self, node: str, peers: list[str]) -> list[str]:
-        """Those of the addresses that answer the node."""
-        fact = survey(self._nodes.agent, {node: {"scheme": "preflight", "peers": peers}})[node] if peers else {}
-        silent = fact.get("unreachable") or ()
-        return [peer for peer in peers if not isinstance(silent, str) and all(one["peer"] != peer for one in silent)]
-
-    def _carried_back(self, node: str, port: int) -> int:
-        """A port of the node's 127.0.0.1 that leads to one of this machine's."""
-        from sparkbuild.nodes.back import carried_back  # noqa: PLC0415 - costs paramiko
-
-        there, undo = carried_back(self._nodes.link(node), port)
-        self._ways.callback(undo)
-        return there
-
-    def _door(self, giver: Post) -> tuple[str, int]:
-        """A port of this machine that leads to the giver's."""
-        from sparkbuild.nodes.door import forwarded  # noqa: PLC0415 - costs paramiko
-
-        way = forwarded(self._nodes.link(giver.node), "127.0.0.1", giver.ports["127.0.0.1"])
-        return self._ways.enter_context(way)
+    # -- without a way -------------------------------------------------------------------------------------------
 
     def _put(
         self, node: str, blobs: Sequence[Blob], arrival: Arrival, on_event: OnEvent, problem: NodeError | None
     ) -> None:
         """Where nothing may be forwarded, the blobs are written to the agent itself, in the background."""
-        if not self._is_here(self.holder):
+        if not self._ways.is_here(self.holder):
             raise problem or NodeError(f"there is no way from {self.holder} to {node}")
         store = self._nodes.store(self.holder)
 
@@ -234,7 +187,3 @@ class Relay:
                 arrival.fail(error)
 
         threading.Thread(target=send, daemon=True).start()
-
-
-def _place(host: str, port: int) -> dict[str, Any]:
-    return {"host": host, "port": port}
