@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import tomli
 
-from sparkbuild.workspace import schema, sourcelock
+from sparkbuild.workspace import schema, sourcelock, stagingschema
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -29,7 +29,11 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "### `[serve]`": schema.Serve,
     "### `[serve.docker]`": schema.Docker,
     "### `[[serve.mounts]]`": schema.Mount,
-    "### `[[staging]]`": schema.Staging,
+    "### `[[staging]]`, kind `files`": stagingschema.FilesStaging,
+    "### `[[staging]]`, kind `hub-mirror`": stagingschema.HubStaging,
+    "### `[[staging]]`, kind `sparse-rows`": stagingschema.RowsStaging,
+    "### `[[staging.exports]]`, kind `tree`": stagingschema.TreeExport,
+    "### `[[staging.exports]]`, kind `composed`": stagingschema.ComposedExport,
     "### `[[gates]]`, kind `smoke`": schema.SmokeGate,
     "### `[[gates]]`, kind `tool`": schema.ToolGate,
     "### `[bench]`": schema.Bench,

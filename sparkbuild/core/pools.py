@@ -39,3 +39,17 @@ class Pools:
         finally:
             for pool in reversed(held):
                 pool.release()
+
+    @contextmanager
+    def take(self, name: str, most: int, cancelled: Cancel = cancel) -> Iterator[int]:
+        """Take one place of a pool, and as many more as are free at this moment, up to `most`; yields how many."""
+        pool = self._pool(name)
+        while not pool.acquire(timeout=0.2):
+            cancelled.check()
+        held = 1
+        try:
+            while held < most and pool.acquire(blocking=False):
+                held += 1
+            yield held
+        finally:
+            pool.release(held)

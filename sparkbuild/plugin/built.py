@@ -75,6 +75,11 @@ def artifact_spec(lock: SourceLock, component: str) -> ArtifactSpec:
     return ArtifactSpec(found.filename, found.sha256, found.wheel, found.url)
 
 
+def url_spec(url: str, sha256: str) -> ArtifactSpec:
+    """A file of the network that a recipe itself pins."""
+    return ArtifactSpec(url.partition("?")[0].rpartition("/")[2], sha256, "", url)
+
+
 def _base(settings: DockerfileImage, lock: SourceLock, base: Goal | None) -> Base | None:
     kind, _, name = settings.base.partition(":")
     if kind == "lock":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sparkbuild.core.goal import Goal
+from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.images.archive import ArchiveKind
 from sparkbuild.images.kind import ImageKind
@@ -16,21 +17,25 @@ from sparkbuild.nodes.artifacts import ArtifactKind
 from sparkbuild.nodes.cluster import Nodes
 from sparkbuild.nodes.sources import SourceKind
 from sparkbuild.serving.kind import LaneKind
-from sparkbuild.staging.files import FilesKind
+from sparkbuild.staging.staged import StagedKind
 
 if TYPE_CHECKING:
     from sparkbuild.bench.target import BenchTarget
 
 
-def kinds(root: str, nodes: Nodes, target: Callable[[Goal, Run], BenchTarget] | None) -> Mapping[str, Kind]:
-    """The kinds by scheme. `nodes` are the ways to the nodes; `target` what a bench must know, if there are any."""
+def kinds(
+    root: str, nodes: Nodes, pools: Pools, target: Callable[[Goal, Run], BenchTarget] | None
+) -> Mapping[str, Kind]:
+    """The kinds by scheme. `nodes` are the ways to the nodes, `pools` bound what runs at once; `target` is what a bench
+    must know, if there are any.
+    """
     found: dict[str, Kind] = {
         "artifact": ArtifactKind(root, nodes),
         "source": SourceKind(root, nodes),
         "archive": ArchiveKind(root, nodes),
         "image": ImageKind(root, nodes),
         "pruned": PruneKind(),
-        "staged": FilesKind(),
+        "staged": StagedKind(pools),
         "lane": LaneKind(root, nodes, check_gates),
     }
     if target is not None:

@@ -30,7 +30,7 @@ from sparkbuild.workspace.load import load
 
 STATE_FILE = f"{STATE}/state.db"
 GRACE = 15.0  # seconds a lane gets to stop when its recipe cannot say so
-_POOLS = {"build": 1, "fetch": 2, "nas": 4, "bench": 1}
+_POOLS = {"build": 1, "fetch": 2, "nas": 16, "bench": 1}
 
 
 class Session:
@@ -45,12 +45,12 @@ class Session:
         self.nodes = Nodes(root, places, ahead, tuple(fabrics))
         self.goals: Goals = assemble(self.workspace)
         benches = any(recipe.spec.bench for recipe in self.workspace.recipes.values())
-        self.kinds: Mapping[str, Kind] = kinds(str(root), self.nodes, self._target if benches else None)
+        self.pools = Pools({**_POOLS, **dict.fromkeys(config.nodes, 1), **config.pools})
+        self.kinds: Mapping[str, Kind] = kinds(str(root), self.nodes, self.pools, self._target if benches else None)
         self.observer = Observer(self.kinds, self.nodes.agent)
         self.state = StateStore(root / STATE_FILE)
         self.runlog = RunLog(root / STATE / "runs")
         self.locks = root / STATE / "locks"
-        self.pools = Pools({**_POOLS, **dict.fromkeys(config.nodes, 1), **config.pools})
         self.force = False
         self.listing = False
         self.progress: Any = None

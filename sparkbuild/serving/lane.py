@@ -22,8 +22,8 @@ class LaneSpec(msgspec.Struct, frozen=True):
     are templates; `staged` maps block ids to folders on the node (relative to its store unless absolute); `image` is
     the image's folder in the store for a process, its reference for docker, where `image_paths` are its `python` and
     `files` inside the container and `image_entrypoint` is what it was assembled with. `min_memory` in bytes, times in
-    seconds.
-    `cluster` is its name, `fabric` the network it is to talk over, "" for the one its nodes share.
+    seconds. `staged_ranks` names the ranks of a block that not all have. `cluster` is its name, `fabric` the network it
+    is to talk over, "" for the one its nodes share.
     """
 
     recipe: str
@@ -54,6 +54,7 @@ class LaneSpec(msgspec.Struct, frozen=True):
     image_entrypoint: tuple[str, ...] = ()
     cluster: str = "local"
     fabric: str = ""
+    staged_ranks: dict[str, tuple[int, ...]] = {}
 
 
 def lane_goal(
@@ -62,16 +63,19 @@ def lane_goal(
     spec: LaneSpec,
     *,
     images: Sequence[Goal],
-    staged: Sequence[Mapping[str, Goal]],
+    staged: Sequence[Mapping[str, tuple[Goal, ...]]],
     inputs: tuple[Input, ...],
 ) -> Goal:
-    """The goal of the recipe being served by the cluster. `images` and `staged` are those of each node, in rank order;
-    by name they are the same everywhere, so their keys are as well.
+    """The goal of the recipe being served by the cluster. `images` and `staged` are those of each node, in rank order.
+    Images are the same everywhere; a block is what the first rank that has it stages, and follows from that on others.
     """
+    blocks: dict[str, tuple[Goal, ...]] = {}
+    for of_node in staged:
+        blocks = {**of_node, **blocks}
     parts: dict[str, Any] = {
         "runtime": spec.runtime,
         "image": images[0].key.short,
-        "staged": {block: goal.key.short for block, goal in staged[0].items()},
+        "staged": {name: "+".join(goal.key.short for goal in goals) for name, goals in blocks.items()},
         "command": list(spec.command),
         "env": dict(spec.env),
         "secrets": list(spec.secrets),
@@ -91,7 +95,7 @@ def lane_goal(
         parts["docker"] = {name: value for name, value in _plain(spec.docker).items() if name != "keep"}
     if len(nodes) > 1:
         parts["fabric"] = spec.fabric
-    needs = [*images, *(goal for blocks in staged for goal in blocks.values())]
+    needs = [*images, *(goal for of_node in staged for goals in of_node.values() for goal in goals)]
     return Goal(
         task=f"serve:{spec.recipe}",
         uri=Uri("lane", cluster, spec.recipe),

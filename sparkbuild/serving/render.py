@@ -82,8 +82,12 @@ def context(rank: Rank, spec: LaneSpec) -> dict[str, Any]:
 
 
 def staged(rank: Rank, spec: LaneSpec) -> dict[str, str]:
-    """The folder of each staged block on the node; a container has it under the same path."""
-    return {block: os.path.normpath(os.path.join(rank.store, path)) for block, path in spec.staged.items()}
+    """The folder of each block that the rank has on the node; a container has it under the same path."""
+    return {
+        block: os.path.normpath(os.path.join(rank.store, path))
+        for block, path in spec.staged.items()
+        if rank.rank in spec.staged_ranks.get(block, (rank.rank,))
+    }
 
 
 def launch(spec: LaneSpec, rank: Rank, secrets: dict[str, str]) -> Launch:

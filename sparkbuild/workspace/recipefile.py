@@ -8,13 +8,11 @@ from sparkbuild.workspace.findings import Findings
 from sparkbuild.workspace.reference import is_reference, parse
 from sparkbuild.workspace.schema import Config, RecipeFile, Serve
 from sparkbuild.workspace.sourcelock import SourceLock
+from sparkbuild.workspace.stagingblocks import check_blocks
 from sparkbuild.workspace.workspace import Image, Recipe
 
 # A key below [serve.env] is a variable, whatever it is called: TOML's section trap without an unknown key.
 _NOT_VARIABLES = frozenset(RecipeFile.__struct_fields__ + Serve.__struct_fields__)
-
-# Archives that are not read; the agent's own list (agent.members) is this one.
-UNREADABLE = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
 def load_recipe(
@@ -48,7 +46,7 @@ def load_recipe(
         findings.reference(("bench", "image"), spec.bench.image, "images", images, problems)
     findings.unique("gates", [gate.id for gate in spec.gates])
     findings.unique("staging", [block.id for block in spec.staging])
-    _check_sources(spec, findings, locks, problems)
+    check_blocks(spec, findings, config, locks, problems)
     inputs = findings.inputs(folder, spec.files)
     failure = findings.error()
     if failure is not None:
@@ -61,23 +59,3 @@ def _check_reference(spec: RecipeFile, findings: Findings) -> None:
         parse(spec.image)
     except ConfigError as error:
         findings.add_error(("image",), error)
-
-
-def _check_sources(
-    spec: RecipeFile, findings: Findings, locks: dict[str, SourceLock], problems: dict[str, ConfigError]
-) -> None:
-    for index, block in enumerate(spec.staging):
-        keys = ("staging", index, "src")
-        name, _, component = block.src.removeprefix("artifact:").partition("/")
-        lock = locks.get(name)
-        if lock is None:
-            findings.reference(keys, name, "locks", locks, problems)
-            continue
-        try:
-            filename = lock.artifact(component).filename
-        except ConfigError as error:
-            findings.add_error(keys, error)
-            continue
-        if filename.lower().endswith(UNREADABLE):  # said now, not when it has been downloaded
-            wanted = "a .whl or .zip archive, or a plain file such as a .gguf"
-            findings.add(keys, f"`{component}` is of a kind that cannot be staged from", found=filename, wanted=wanted)

@@ -10,15 +10,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z", max_length=64)]
-ImageName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/@-]*\Z", max_length=512)]
-Component = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\Z", max_length=64)]
-Port = Annotated[int, Meta(ge=1, le=65535)]
-Positive = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
-Text = Annotated[str, Meta(pattern=r"\S")]
-Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", max_length=128)]
-EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
+from sparkbuild.workspace.fieldtypes import (
+    Component,
+    EnvName,
+    ImageName,
+    Name,
+    Port,
+    Positive,
+    Seconds,
+    Text,
+    Variable,
+)
+from sparkbuild.workspace.stagingschema import Staging
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,23 +148,6 @@ class DockerfileImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, t
 
 
 ImageFile = VenvImage | DockerImage | DockerfileImage
-
-
-class Staging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One [[staging]] block. Kind `files`: an artifact of a lock, as plain files on each node.
-
-    `src` is `artifact:<lock>/<component>`. An artifact named .whl or .zip is an archive: `members` are glob patterns
-    over the names inside it, and a matching file lands in the staged folder under its base name. Any other artifact is
-    one plain file, which lands there under its own name; `members` must match that. `dst` is a folder on the node, by
-    default inside its store. `min_free` bytes stay free on the destination's file system.
-    """
-
-    id: Name
-    kind: Literal["files"]
-    src: Annotated[str, Meta(pattern=r"^artifact:[^/\s]+/[^/\s]+\Z")]
-    members: tuple[str, ...] = ("*",)
-    dst: str = ""
-    min_free: Annotated[int, Meta(ge=0)] = 0
 
 
 class Mount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

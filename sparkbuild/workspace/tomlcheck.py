@@ -23,8 +23,8 @@ _WORDS = {  # msgspec's words in a reader's
     "object": "a table",
     "str": "text",
 }
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # as in schema.Name, said in words
-_IMAGE = r"^[A-Za-z0-9][A-Za-z0-9_.:/@-]*\Z"  # as in schema.ImageName
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # as in fieldtypes.Name, said in words
+_IMAGE = r"^[A-Za-z0-9][A-Za-z0-9_.:/@-]*\Z"  # as in fieldtypes.ImageName
 
 
 def mistakes(data: dict[str, Any], shape: type[msgspec.Struct] | types.UnionType, document: Document) -> list[Mistake]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, Verdict
+from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.observer import Observer
@@ -73,7 +74,7 @@ def yard(rack: Rack, folder: Path, *, user: str = "", store: str = STORE) -> Ite
         )
     nodes = Nodes(folder, places)
     try:
-        yield Yard(nodes, kinds(str(folder), nodes, None), here, folder)
+        yield Yard(nodes, kinds(str(folder), nodes, Pools({}), None), here, folder)
     finally:
         nodes.close()
 

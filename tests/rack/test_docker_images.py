@@ -17,6 +17,7 @@ from sparkbuild.core.errors import NodeError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict, closure
+from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.images.docker import reference, sync_goal
 from sparkbuild.nodes.cluster import Nodes, Place
@@ -68,7 +69,7 @@ def space_of(node: Node, store: Path, folder: Path, goal: Goal) -> Space:
     user, key = node.user, str(node.key_file)
     place = Place("ssh", "/srv/sparkbuild", node.address, user, node.port, key, host_key=node.host_key)
     nodes = Nodes(ROOT, {"local": Place("local", str(store)), node.name: place})
-    return Space(nodes, kinds(str(ROOT), nodes, None), node, folder, sync_goal(node.name, goal))
+    return Space(nodes, kinds(str(ROOT), nodes, Pools({}), None), node, folder, sync_goal(node.name, goal))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def store(test_cache: Path) -> Path:
     with engine._once(folder) as missing:
         if missing:
             nodes = Nodes(ROOT, {"local": Place("local", str(folder))})
-            made = kinds(str(ROOT), nodes, None)
+            made = kinds(str(ROOT), nodes, Pools({}), None)
             for step in closure([goal]):
                 run = Run(root=ROOT, log=folder / "log", agent=nodes.agent)
                 made[step.uri.scheme].apply(step, Verdict(RUN), run)
@@ -177,7 +178,7 @@ def test_a_user_outside_the_docker_group(space: Space, store: Path, tmp_path: Pa
     space.node.run(["install", "-d", "-o", "kim", "/srv/kim"], check=True)
     place = msgspec.structs.replace(space.nodes.place(space.node.name), user="kim", store="/srv/kim")
     nodes = Nodes(ROOT, {"local": Place("local", str(store)), space.node.name: place})
-    other = Space(nodes, kinds(str(ROOT), nodes, None), space.node, tmp_path, space.sync)
+    other = Space(nodes, kinds(str(ROOT), nodes, Pools({}), None), space.node, tmp_path, space.sync)
     try:
         assert "user kim may not use docker" in other.why()
         assert "sudo usermod -aG" in other.why()

@@ -68,7 +68,7 @@ def goal(nodes: tuple[str, ...] = NODES, *, inputs: tuple[Input, ...] = (), **ch
         nodes,
         spec(**changes),
         images=[below("image", node, "demo-ranks") for node in nodes],
-        staged=[{"weights": below("staged", node, "demo/weights")} for node in nodes],
+        staged=[{"weights": (below("staged", node, "demo/weights"),)} for node in nodes],
         inputs=inputs,
     )
 

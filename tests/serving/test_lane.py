@@ -48,7 +48,7 @@ def goal(
         ("dgx1",),
         LaneSpec(**{**SPEC, **changes}),
         images=[below("image", "llamacpp", image)],
-        staged=[{"weights": below("staged", "demo/weights", weights)}],
+        staged=[{"weights": (below("staged", "demo/weights", weights),)}],
         inputs=inputs,
     )
 

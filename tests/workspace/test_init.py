@@ -26,6 +26,7 @@ from sparkbuild.workspace.schema import (
     RecipeFile,
     VenvImage,
 )
+from sparkbuild.workspace.stagingschema import HubStaging, RowsStaging
 from sparkbuild.workspace.tomlplaces import levels
 from sparkbuild.workspace.tomlscan import scan
 from tests.workspace.helpers import put
@@ -112,7 +113,10 @@ def test_the_templates_say_the_defaults() -> None:
     assert msgspec.convert(gate, ImageGate) == ImageGate(id=gate["id"], command=tuple(gate["command"]))
     lean = msgspec.convert(tomli.loads(template("recipe.toml")), RecipeFile)
     full = msgspec.convert(tomli.loads(switched_on(template("recipe.toml"))), RecipeFile)
-    assert full.staging == lean.staging
+    assert full.staging[:1] == lean.staging
+    rows, mirror = full.staging[2], full.staging[1]
+    assert rows == RowsStaging(id=rows.id, src=rows.src, repos=rows.repos)
+    assert mirror == HubStaging(id=mirror.id, src=mirror.src, repos=mirror.repos, exports=mirror.exports)
     assert (full.serve.ready_timeout, full.serve.stop_grace) == (lean.serve.ready_timeout, lean.serve.stop_grace)
 
 

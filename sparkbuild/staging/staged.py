@@ -1,67 +1,58 @@
-"""Staging of kind `files`: an artifact, or what an archive holds, as plain files in a folder of a node."""
+"""Staged data of every kind: the goal's spec, and how it is looked at and made on its node."""
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from sparkbuild.core.goal import Goal
-from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
+from sparkbuild.core.pools import Pools
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
-from sparkbuild.core.uri import Uri
+
+if TYPE_CHECKING:
+    from sparkbuild.staging.chain import Chains
 
 # The version of the ledger that the agent writes (agent.ledger.VERSION; a test holds the two together): a new one is
 # written by staging again, which keeps the files and makes their ledger anew.
 LEDGER = 2
+STREAMS = 4  # files that one step reads at once, where the pool has as many places
 
 
-class FilesSpec(msgspec.Struct, frozen=True):
-    """`dst` is the folder, `archive` the artifact on the node (relative paths are inside the node's store), `sha256`
-    the artifact's. `members` are globs over the names in it, or over its own name when it is no archive. `min_free`
-    bytes stay free on the folder's file system.
+class StagedSpec(msgspec.Struct, frozen=True):
+    """`dst` is the folder (relative: inside the node's store) and `what` what the agent is to make there, see
+    agent.wanted. `verify` is how found data is compared before it is adopted, `min_free` in bytes, `bwlimit` in bytes
+    per second (0: none). `linked`: its files may have more names, hard links of exports. `shared`: other nodes want the
+    same bytes, and take them from each other.
     """
 
     dst: str
-    archive: str
-    members: tuple[str, ...]
-    sha256: str
+    what: dict[str, Any]
+    verify: str = "quick"
     min_free: int = 0
+    bwlimit: int = 0
+    linked: bool = False
+    shared: bool = False
 
 
-def files_goal(*, recipe: str, node: str, block_id: str, spec: FilesSpec, artifact_goal: Goal) -> Goal:
-    """The goal of having the members staged on a node.
-
-    Folder and free space are not in the key: they decide where the bytes are, not which. Another folder has no ledger,
-    so a new `dst` is stale by what is seen.
+class StagedKind:
+    """How staged data is looked at and made. `pools` bounds how many files are read at once, `chains` lets nodes take
+    from each other; without them a step is on its own.
     """
-    path = f"{recipe}/{block_id}"
-    parts = {"kind": "files", "source": spec.sha256, "members": list(spec.members), "format": LEDGER}
-    spec = msgspec.structs.replace(spec, dst=spec.dst or os.path.join("staged", path))
-    return Goal(
-        task=f"stage:{recipe}:{node}:{block_id}",
-        uri=Uri("staged", node, path),
-        key=Key(parts),
-        doc=f"stage {', '.join(spec.members)} of {os.path.basename(spec.archive)} on {node}",
-        spec=spec,
-        needs=(artifact_goal,),
-        pools=("nas", node),
-    )
-
-
-class FilesKind:
-    """How staged files are looked at and made."""
 
     scheme = "staged"
 
+    def __init__(self, pools: Pools | None = None, chains: Chains | None = None) -> None:
+        self._pools = pools or Pools({"nas": STREAMS})
+        self._chains = chains
+
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look; see agent.verify. `what` only tells what staging would write."""
-        spec: FilesSpec = goal.spec
-        return {"dst": spec.dst, "key": goal.key.digest, "full": False, "what": _what(spec)}
+        spec: StagedSpec = goal.spec
+        return {"dst": spec.dst, "key": goal.key.digest, "full": False, "linked": spec.linked, "what": spec.what}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Staged from this source and unchanged since, or why not and what it would write.
@@ -71,11 +62,12 @@ class FilesKind:
         if "unreachable" in fact:
             return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
         if not fact["present"]:
-            return Verdict(RUN, (_absent(goal, fact, last),), fact.get("to_write"), fact)
+            reasons = (_absent(goal, fact, last), *_source(fact))
+            return Verdict(RUN, reasons, fact.get("to_write"), fact)
         if fact["key"] != goal.key.digest:
             reasons = differences(fact["parts"], goal.key.parts)
             unexplained = Reason("key", "its ledger has another key with the same parts: it was edited by hand")
-            return Verdict(RUN, reasons or (unexplained,), fact.get("to_write"), fact)
+            return Verdict(RUN, (*(reasons or (unexplained,)), *_source(fact)), fact.get("to_write"), fact)
         if fact["problems"]:
             reasons = tuple(Reason(problem["file"], problem["text"]) for problem in fact["problems"])
             return Verdict(RUN, reasons, sum(problem["bytes"] for problem in fact["problems"]), fact)
@@ -87,16 +79,20 @@ class FilesKind:
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Stage what is missing or damaged; returns the bytes written."""
         del verdict
-        spec: FilesSpec = goal.spec
+        spec: StagedSpec = goal.spec
         request = {
             "dst": spec.dst,
             "key": goal.key.digest,
             "parts": goal.key.parts,
-            "what": _what(spec),
+            "what": spec.what,
+            "verify": spec.verify,
             "min_free": spec.min_free,
+            "bwlimit": spec.bwlimit,
+            "linked": spec.linked,
             "full": run.force or bool(run.options.get("full")),
         }
-        result = run.call(goal.node, "stage", request)
+        with self._pools.take("nas", STREAMS) as streams:
+            result = run.call(goal.node, "stage", {**request, "streams": streams})
         run.note(
             f"{result['files']} files, {result['total']} bytes in {spec.dst}: {result['copied']} copied, "
             f"{result['repaired_chunks']} chunks mended, {result['removed']} removed, {result['bytes']} bytes written"
@@ -104,8 +100,9 @@ class FilesKind:
         return int(result["bytes"])
 
 
-def _what(spec: FilesSpec) -> dict[str, Any]:
-    return {"kind": "artifact", "archive": spec.archive, "members": list(spec.members), "sha256": spec.sha256}
+def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
+    """Why the source cannot be staged from, as far as a look could tell."""
+    return (Reason("source", str(fact["source_problem"])),) if fact.get("source_problem") else ()
 
 
 def _absent(goal: Goal, fact: dict[str, Any], last: Made | None) -> Reason:

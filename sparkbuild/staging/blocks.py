@@ -1,0 +1,138 @@
+"""From a [[staging]] block of a recipe to the goals of one node: what decides the bytes is the key. No I/O."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.key import Key
+from sparkbuild.core.uri import Uri
+from sparkbuild.staging.staged import LEDGER, StagedSpec
+from sparkbuild.workspace.stagingschema import FilesStaging, HubStaging, RowsStaging, Staging
+
+
+class Place(msgspec.Struct, frozen=True):
+    """For whom a block is staged: a node and its rank among `ranks` nodes."""
+
+    recipe: str
+    node: str
+    rank: int = 0
+    ranks: int = 1
+
+
+class Archive(msgspec.Struct, frozen=True):
+    """The artifact that a block is staged from: its goal on the node, its path in the store and its sha256."""
+
+    goal: Goal
+    path: str
+    sha256: str
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """A block on a node: its folder (relative: inside the node's store), and the goals that make what is in it."""
+
+    path: str
+    goals: tuple[Goal, ...]
+
+
+def staged(block: Staging, place: Place, archive: Archive | None = None) -> Staged:
+    """The goals of a block. Folder, free space and speed are in no key: they do not decide which bytes there are.
+    Another folder has no ledger, so a new `dst` is stale by what is seen.
+    """
+    path = block.dst or os.path.join("staged", place.recipe, block.id)
+    if isinstance(block, HubStaging):
+        return Staged(path, tuple(_mirror(block, repo, path, place) for repo in block.repos))
+    if isinstance(block, RowsStaging):
+        return Staged(path, (_rows(block, path, place),))
+    return Staged(path, (_files(block, path, place, archive),))
+
+
+def _files(block: FilesStaging, path: str, place: Place, archive: Archive | None) -> Goal:
+    if archive is not None:
+        what = {"kind": "artifact", "archive": archive.path, "members": list(block.members), "sha256": archive.sha256}
+        parts = {"kind": "files", "source": archive.sha256, "members": list(block.members), "format": LEDGER}
+        doc = f"stage {', '.join(block.members)} of {os.path.basename(archive.path)} on {place.node}"
+        return _goal(block, place, what, parts, path=path, doc=doc, needs=(archive.goal,))
+    wanted: dict[str, Any] = {"members": list(block.members), "skip": list(block.skip)}
+    # nothing is known of a folder before it is read, so its path stands for it
+    parts = {"kind": "folder", "source": block.src, **wanted, "format": LEDGER}
+    doc = f"stage {block.src} on {place.node}"
+    return _goal(block, place, {"kind": "folder", "path": block.src, **wanted}, parts, path=path, doc=doc, shared=True)
+
+
+def _mirror(block: HubStaging, repo: str, path: str, place: Place) -> Goal:
+    wanted = {"repo": repo, "revision": block.revision, "skip": list(block.skip)}
+    return _goal(
+        block,
+        place,
+        {"kind": "hub-mirror", "cache": block.src, **wanted},
+        {"kind": "hub-mirror", **wanted, "format": LEDGER},
+        path=os.path.join(path, repo_folder(repo)),
+        doc=f"mirror {repo} at {block.revision} on {place.node}",
+        name=f"{block.id}:{repo.rpartition('/')[2]}" if len(block.repos) > 1 else block.id,
+        shared=True,
+    )
+
+
+def repo_folder(repo: str) -> str:
+    """The folder of a model repository in a hub cache (huggingface_hub, `repo_folder_name`)."""
+    return "--".join(("models", *repo.split("/")))
+
+
+def _rows(block: RowsStaging, path: str, place: Place) -> Goal:
+    split = block.split if isinstance(block.split, str) else [list(one) for one in block.split]
+    wanted: dict[str, Any] = {
+        "revision": block.revision,
+        "layers": list(block.layers),
+        "split": split,
+        "tp": place.ranks,
+        "rank": place.rank,
+    }
+    if block.layout == "sparse-copy":
+        wanted["complete_shard"] = block.complete_shard
+    model = {"cache": block.src, "repo": block.repos[0]} if block.repos else {"model": block.src}
+    source = {"repo": block.repos[0]} if block.repos else {"source": block.src}
+    return _goal(
+        block,
+        place,
+        {"kind": block.layout, **model, **wanted},
+        {"kind": "sparse-rows", "layout": block.layout, **source, **wanted, "format": LEDGER},
+        path=path,
+        doc=f"stage the Engram rows of rank {place.rank} of {place.ranks} on {place.node}",
+    )
+
+
+def _goal(
+    block: Staging,
+    place: Place,
+    what: dict[str, Any],
+    parts: dict[str, Any],
+    *,
+    path: str,
+    doc: str,
+    name: str = "",
+    shared: bool = False,
+    needs: tuple[Goal, ...] = (),
+) -> Goal:
+    name = name or block.id
+    spec = StagedSpec(
+        dst=path,
+        what=what,
+        verify=block.verify,
+        min_free=block.min_free,
+        bwlimit=block.bwlimit,
+        linked=what["kind"] != "artifact",
+        shared=shared,
+    )
+    return Goal(
+        task=f"stage:{place.recipe}:{place.node}:{name}",
+        uri=Uri("staged", place.node, f"{place.recipe}/{name.replace(':', '/')}"),
+        key=Key(parts),
+        doc=doc,
+        spec=spec,
+        needs=needs,
+        pools=(place.node,),
+    )
