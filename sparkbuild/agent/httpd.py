@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 _LONGEST = 16384  # bytes of a head
-_PATIENCE = 60.0  # seconds that a caller may take to send its request, or to take any of the answer
 _TLS = 0x16  # the first byte of a ClientHello
 _WORDS = {200: "OK", 206: "Partial Content", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
           416: "Range Not Satisfiable"}  # fmt: skip
@@ -62,10 +62,16 @@ class Request:
 
 
 class Server:
-    """Listens on free ports of the given IPv4 addresses until the process ends. `ports` by address."""
+    """Listens on free ports of the given IPv4 addresses until the process ends. `ports` by address. With a `limit`, who
+    comes while so many are served is hung up on; `patience` in seconds is for a head, and for taking any of an answer.
+    """
 
-    def __init__(self, addresses: Iterable[str], handler: Callable[[Request], None]) -> None:
+    def __init__(
+        self, addresses: Iterable[str], handler: Callable[[Request], None], *, limit: int = 0, patience: float = 60.0
+    ) -> None:
         self._handler = handler
+        self._patience = patience
+        self._slots = threading.Semaphore(limit) if limit else None
         self.ports: dict[str, int] = {}
         for address in addresses:
             with contextlib.suppress(OSError):  # an address that went away is not listened on: the caller sees that
@@ -79,30 +85,40 @@ class Server:
                 caller, _ = listener.accept()
             except OSError:
                 return
+            if self._slots is not None and not self._slots.acquire(blocking=False):
+                caller.close()
+                continue
             threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
 
     def _serve(self, caller: socket.socket) -> None:
+        try:
+            self._answer(caller)
+        finally:
+            if self._slots is not None:
+                self._slots.release()
+
+    def _answer(self, caller: socket.socket) -> None:
         with caller, contextlib.suppress(OSError):  # who hangs up asks again
-            caller.settimeout(_PATIENCE)
+            caller.settimeout(self._patience)
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if caller.recv(1, socket.MSG_PEEK)[:1] == bytes([_TLS]):
                 # dockerd tries TLS first: to say in plain HTTP that it is not spoken here lets it go on without
                 Request(caller, "GET", "", {}).answer(400, body=b"plain HTTP only\n")
                 return
-            request = _read(caller)
+            request = _read(caller, self._patience)
             if request is not None:
                 # a socket with a time limit does not block: sendfile must be able to wait
                 caller.setblocking(True)
-                caller.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_PATIENCE))
+                caller.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(self._patience))
                 self._handler(request)
 
 
-def _read(caller: socket.socket) -> Request | None:
-    data = b""
+def _read(caller: socket.socket, patience: float) -> Request | None:
+    data, end = b"", time.monotonic() + patience
     while b"\r\n\r\n" not in data:
         block = caller.recv(4096)
         data += block
-        if not block or len(data) > _LONGEST:
+        if not block or len(data) > _LONGEST or time.monotonic() > end:
             return None
     first, *lines = data.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
     method, _, rest = first.partition(" ")

@@ -36,6 +36,7 @@ VERBS = {
     "source": "gitexport",
     "pins": "gitpins",
     "relay": "relay",
+    "give": "give",
     "pull": "pull",
     "describe": "describe",
     "prune": "oldimages",

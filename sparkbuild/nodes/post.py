@@ -24,7 +24,7 @@ class _EndPostError(Exception):
 
 
 class Post:
-    """The verb says {"event": "serving", "ports": {address: port}} when it gives out, and beats; `ports` once it did."""
+    """The verb says {"event": "serving", "ports": {address: port}} when it gives out, and beats. `ports`: those."""
 
     def __init__(self, agent: Agent, node: str, verb: str, request: Mapping[str, Any]) -> None:
         self.node = node
