@@ -1,0 +1,20 @@
+"""Which paths of a folder are wanted: shell globs over relative paths, as huggingface_hub and `members` read them."""
+
+from __future__ import annotations
+
+import fnmatch
+
+
+def matching(path: str, globs: list[str]) -> str:
+    """The first glob that matches a path, "" when none does.
+
+    `*` also matches `/`, so "*.pt" means every .pt at any depth. "page15/" is all in that folder, as is "page15/**";
+    "**/x" is x at any depth, at the top too.
+    """
+    for glob in globs:
+        pattern = f"{glob}*" if glob.endswith("/") else glob
+        if fnmatch.fnmatchcase(path, pattern):
+            return glob
+        if pattern.startswith("**/") and fnmatch.fnmatchcase(path, pattern[3:]):
+            return glob
+    return ""

@@ -1,0 +1,159 @@
+"""Looking at files and folders on a NAS: by opening them, never by `stat` of a path, and with some patience.
+
+NFS answers `stat` from a cache that is seconds old, and "there is no such file" from one that is up to 45 s old; an
+open descriptor and the list of an open folder are true. ESTALE and EIO come when a server restarts or a file was
+replaced between two steps; they pass, or they are told after a few tries.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sparkbuild.agent.protocol import AgentError
+
+PAUSES = (0.1, 0.4, 1.0, 2.0)  # seconds before each further try
+_PASSING = (errno.ESTALE, errno.EIO)
+_T = TypeVar("_T")
+
+
+def patient(path: str, look: Callable[[], _T]) -> _T:
+    """What `look` returns; tried again while the NAS has trouble. Raises AgentError at last, other OSErrors at once."""
+    for pause in PAUSES:
+        try:
+            return look()
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise
+        time.sleep(pause)
+    try:
+        return look()
+    except OSError as error:
+        if error.errno not in _PASSING:
+            raise
+        raise AgentError(
+            "the file system of the source has trouble",
+            kind="node",
+            where=path,
+            found=f"{os.strerror(error.errno or 0)}, {len(PAUSES) + 1} times in {sum(PAUSES):.1f} s",
+            next="look at the mount and at the NAS, then run again: it goes on where it stopped",
+        ) from error
+
+
+def link(path: str) -> str:
+    """The text of a symbolic link, "" when something else is there. Raises FileNotFoundError when nothing is."""
+    try:
+        return _text(path)
+    except FileNotFoundError:
+        if os.path.basename(path) not in names(os.path.dirname(path)):
+            raise
+        return _text(path)  # it was not there a while ago, which NFS remembers; the list of the folder made it look
+
+
+def _text(path: str) -> str:
+    try:
+        return patient(path, lambda: os.readlink(path))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return ""
+
+
+def names(folder: str) -> list[str]:
+    """What is in a folder, sorted; [] when there is no such folder."""
+
+    def look() -> list[str]:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return sorted(os.listdir(fd))
+        finally:
+            os.close(fd)
+
+    try:
+        return patient(folder, look)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def status(path: str) -> os.stat_result:
+    """What an open descriptor says of a path, the last link on the way followed. Raises OSError; ENXIO for a socket."""
+
+    def look() -> os.stat_result:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.fstat(fd)
+        finally:
+            os.close(fd)
+
+    return patient(path, look)
+
+
+def is_folder(path: str) -> bool:
+    """True when a folder can be opened there."""
+    return folder_id(path) is not None
+
+
+def folder_id(path: str) -> tuple[int, int] | None:
+    """Which folder that is (device, inode), however it is reached: links, bind mounts. None when there is none."""
+
+    def look() -> tuple[int, int]:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            found = os.fstat(fd)
+            return found.st_dev, found.st_ino
+        finally:
+            os.close(fd)
+
+    try:
+        return patient(path, look)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def way_up(path: str) -> list[tuple[int, int]]:
+    """Which folders an existing folder is in, itself first, the root last."""
+    found: list[tuple[int, int]] = []
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while True:
+            here = os.fstat(fd)
+            if found and found[-1] == (here.st_dev, here.st_ino):
+                return found
+            found.append((here.st_dev, here.st_ino))
+            above = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+            os.close(fd)
+            fd = above
+    finally:
+        os.close(fd)
+
+
+def true_path(folder: str) -> str:
+    """Where a folder is when every link on the way to it is followed, as the kernel does. Raises OSError.
+
+    For a folder only: what links *in* it mean depends on where it really is. Files keep the names they are linked by.
+    """
+
+    def look() -> str:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return os.readlink(f"/proc/self/fd/{fd}")
+        finally:
+            os.close(fd)
+
+    return patient(folder, look)
+
+
+def small(path: str, limit: int) -> bytes:
+    """All of a small file. Raises FileNotFoundError, and AgentError when it has more than `limit` bytes."""
+
+    def look() -> bytes:
+        with open(path, "rb") as file:
+            return file.read(limit + 1)
+
+    data = patient(path, look)
+    if len(data) > limit:
+        raise AgentError("a file is far too big for what it should be", where=path, wanted=f"at most {limit} bytes")
+    return data

@@ -1,0 +1,157 @@
+"""What is wanted of a plain folder: regular files by globs over their paths in it, each under the same path.
+
+Links in the folder are followed hop by hop and become regular files. Nobody can say what such a file is by content, so
+its identity is its path with size, mtime and ctime as an *open* descriptor has them. They are asked for one thing only:
+is it still the file that was read then? When one differs, nothing of an earlier copy is continued or kept. The ctime is
+among them because tools and people set an mtime back, and nobody can set back a ctime. What is staged is never checked
+by them, but by its ledger.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any, NamedTuple
+
+from sparkbuild.agent import nas
+from sparkbuild.agent.archives import Archives
+from sparkbuild.agent.files import inside
+from sparkbuild.agent.globs import matching
+from sparkbuild.agent.hubrepo import shown
+from sparkbuild.agent.ledger import OURS, safe_name
+from sparkbuild.agent.protocol import AgentError
+from sparkbuild.agent.wanted import Wanted, Wish
+
+_HOPS = 8
+
+
+class _Found(NamedTuple):
+    """A path that is no folder: `text` is that of a link, "" for what is not one."""
+
+    name: str
+    text: str
+
+
+def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
+    """The wanted files of a folder. `what`: {"kind": "folder", "path", "members": [globs], all when empty, "skip":
+    [globs], "dst": the folder to stage into, "" when not known}.
+
+    `about`: {"files", "bytes", "skipped": {"files"}, "outside": {name: where a link leads that leaves the folder}}.
+    Raises AgentError, kind "config": nothing matches, a link that leads to nothing or to a folder, what is no file, a
+    name that no staged file can have, `dst` and the folder one inside the other.
+    """
+    path = inside(store, what["path"])
+    try:
+        top = nas.true_path(path)  # links in it mean what the kernel takes them for, however the folder was reached
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise AgentError("the folder to stage from is not there", kind="config", where=path) from error
+    if what.get("dst"):
+        _refuse_itself(top, inside(store, what["dst"]))
+    members, skip = list(what.get("members") or ["**"]), list(what.get("skip") or [])
+    everything = _walk(top)
+    matched = [found for found in everything if matching(found.name, members)]
+    wanted = [found for found in matched if not matching(found.name, skip)]
+    _refuse_nothing(path, everything, members, wanted)
+    files, outside = [], {}
+    for found in wanted:
+        if not safe_name(found.name):
+            raise AgentError("a name that cannot be staged", kind="config", where=top, found=repr(found.name))
+        place = _end(top, found)
+        if found.text and not place.startswith(f"{top}/"):
+            outside[found.name] = place
+        files.append(_wanted(found.name, place))
+    about = {"files": len(files), "bytes": sum(file.size for file in files)}
+    skipped = {"files": len(everything) - len(wanted)}
+    return Wish(files, about={**about, "skipped": skipped, **({"outside": outside} if outside else {})})
+
+
+def _walk(top: str) -> list[_Found]:
+    """Every path that is no folder; `.sparkbuild` is what staging keeps for itself, at whatever depth."""
+    found, folders = [], [""]
+    while folders:
+        folder = folders.pop()
+        for name in nas.names(f"{top}/{folder}"):
+            path = f"{folder}{name}"
+            if name == OURS:
+                continue
+            text = nas.link(f"{top}/{path}")
+            if not text and nas.is_folder(f"{top}/{path}"):
+                folders.append(f"{path}/")
+            else:
+                found.append(_Found(path, text))
+    return sorted(found)
+
+
+def _end(top: str, found: _Found) -> str:
+    """Where the bytes of a path are."""
+    here, hops, text = f"{top}/{found.name}", [], found.text
+    what = "a link in the folder leads in a circle, or through too many others"
+    for _ in range(_HOPS):
+        if not text:
+            return here
+        hops.append(f"{here} -> {text}")
+        here = os.path.normpath(os.path.join(os.path.dirname(here), text))
+        try:
+            text = nas.link(here)
+        except (FileNotFoundError, NotADirectoryError):
+            what = "a link in the folder leads to nothing"
+            hops.append(f"{here} is not there")
+            break
+    raise AgentError(
+        what,
+        kind="config",
+        where=f"{top}/{found.name}",
+        found="; ".join(hops),
+        next="mend the link, or put it into `skip`",
+    )
+
+
+def _wanted(name: str, place: str) -> Wanted:
+    try:
+        found = nas.status(place)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # what opening a socket says
+            raise
+        found = None
+    if found is None or not stat.S_ISREG(found.st_mode):
+        raise AgentError(
+            "only regular files can be staged",
+            kind="config",
+            where=place,
+            found="a folder" if found is not None and stat.S_ISDIR(found.st_mode) else "a socket, a pipe or a device",
+            next="put it into `skip`, or narrow `members`",
+        )
+    identity = {"kind": "folder-file", "path": name, "size": found.st_size}
+    identity |= {"mtime_ns": found.st_mtime_ns, "ctime_ns": found.st_ctime_ns}
+    return Wanted(name, {"kind": "file", "path": place}, found.st_size, "", identity)
+
+
+def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wanted: list[_Found]) -> None:
+    empty = [glob for glob in members if not any(matching(found.name, [glob]) for found in everything)]
+    if empty or not wanted:
+        names = [found.name for found in everything]
+        raise AgentError(
+            f"nothing in the folder matches {', '.join(map(repr, empty))}" if empty else "all of the folder is skipped",
+            kind="config",
+            where=path,
+            found=f"{len(names)} files: {shown(names)}" if names else "an empty folder",
+            next="correct `members` or `skip` of this staging block",
+        )
+
+
+def _refuse_itself(top: str, dst: str) -> None:
+    there = dst
+    while nas.folder_id(there) is None:
+        there = os.path.dirname(there)
+    source, target = nas.way_up(top), nas.way_up(there)
+    same = there == dst and source[0] == target[0]
+    if same or source[0] in target or (there == dst and target[0] in source):
+        raise AgentError(
+            "a folder cannot be staged into itself",
+            kind="config",
+            where=dst,
+            found=f"the same folder as {top}" if same else f"one is inside the other: {top}",
+            wanted="a folder beside it, on this node's own disk",
+            next="correct `dst` or `src` of this staging block",
+        )
