@@ -1,0 +1,197 @@
+"""Rows of a model's lookup tables as packed files, one per layer and rank: the planner of "packed" and "page15".
+
+Packed (`engram-l<L>-r<r>of<tp>.bin`): 4096 bytes of header, then 264 bytes per row, 256 of weights and 8 of scales. In
+page15 (`engram-layer-<LL>-rank<r>-page15.bin`) each page of 4096 bytes holds 15 rows, then zeros. See rowsource.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+from sparkbuild.agent import rowsplit
+from sparkbuild.agent.archives import Archives
+from sparkbuild.agent.files import inside
+from sparkbuild.agent.protocol import AgentError
+from sparkbuild.agent.rowsource import size_of
+from sparkbuild.agent.sources import FileSource
+from sparkbuild.agent.tables import SCALE_BYTES, WEIGHT_BYTES, Model, Table
+from sparkbuild.agent.wanted import Wanted, Wish
+
+_SAMPLES = 16  # rows of a range that stand for its content where nothing else does
+_SHA256 = 64  # hex digits
+
+
+class Share(NamedTuple):
+    """What a rank has of a table: rows [lo, hi), which are `ranges[rank]`."""
+
+    table: Table
+    ranges: rowsplit.Ranges
+    lo: int
+    hi: int
+
+
+def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as all planners
+    """`what`: {"kind", "model": folder, "layers": [] for those of config.json, "split": see rowsplit, "tp", "rank",
+    "revision"}. Raises AgentError.
+    """
+    model, found = shares(what, store)
+    kind, tp, rank = what["kind"], what["tp"], what["rank"]
+    about = about_of(what, model, found)
+    files = []
+    for share in found:
+        table, shard = share.table, share.table.shard
+        if kind == "packed":
+            name = f"engram-l{table.layer}-r{rank}of{tp}.bin"
+        else:
+            name = f"engram-layer-{table.layer:02}-rank{rank}-page15.bin"
+        source = {
+            "kind": kind,
+            "path": shard.path,
+            "link": shard.link,
+            "layer": table.layer,
+            "lo": share.lo,
+            "hi": share.hi,
+            "rows": table.rows,
+            "weight": table.weight.start,
+            "scale": table.scale.start,
+            "shard_bytes": shard.size,
+            "header_bytes": shard.header.length,
+            "header_sha256": shard.header.sha256,
+        }
+        files.append(Wanted(name, source, size_of(kind, share.hi - share.lo), "", identity_of(what, model, share)))
+        sizes = [size_of(kind, hi - lo) for lo, hi in share.ranges]
+        about["tables"][str(table.layer)] |= {"file": name, "bytes": sizes}
+    return Wish(files, (), about)
+
+
+def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
+    """The model and what the rank has of each table. Raises AgentError when the ranges of all ranks are not the table,
+    each row once.
+    """
+    tp, rank = rowsplit.check_rank(what.get("tp"), what.get("rank"))
+    model = Model(inside(store, what["model"]))
+    keys = rowsplit.engram(model.config)
+    found = []
+    for layer in _layers(what, model, keys):
+        table = model.table(layer)
+        _check_rows(table, keys)
+        ranges = rowsplit.ranges(what.get("split"), tp, layer, table.rows, keys)
+        found.append(Share(table, ranges, *ranges[rank]))
+    return model, found
+
+
+def about_of(what: dict[str, Any], model: Model, found: list[Share]) -> dict[str, Any]:
+    """What the source was found to be. Bytes and rows are half-open ranges; `ranges` are those of all ranks."""
+    tables = {
+        str(share.table.layer): {
+            "rows": share.table.rows,
+            "ranges": [list(pair) for pair in share.ranges],
+            "shard": share.table.shard.name,
+            "shard_bytes": share.table.shard.size,
+            "blob": share.table.shard.blob,
+            "header_sha256": share.table.shard.header.sha256,
+            "weight": list(span(share, "weight")),
+            "scale": list(span(share, "scale")),
+        }
+        for share in found
+    }
+    return {
+        **{key: what.get(key, "") for key in ("kind", "split", "tp", "rank", "revision")},
+        "index_sha256": model.index_sha256,
+        "config_sha256": model.config_sha256,
+        "layers": {str(share.table.layer): [share.lo, share.hi] for share in found},
+        "tables": tables,
+    }
+
+
+def span(share: Share, part: str) -> tuple[int, int]:
+    """The bytes of the rank's "weight" or "scale" rows in the shard, half-open."""
+    if part == "weight":
+        start, width = share.table.weight.start, WEIGHT_BYTES
+    else:
+        start, width = share.table.scale.start, SCALE_BYTES
+    return start + width * share.lo, start + width * share.hi
+
+
+def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, Any]:
+    """What these rows are by content. The name of the blob says it in a hub cache; elsewhere there is only what is said
+    around the table, so a few rows speak too: another table may well have the same header.
+    """
+    shard = share.table.shard
+    found = {
+        "kind": what["kind"],
+        "layer": share.table.layer,
+        "lo": share.lo,
+        "hi": share.hi,
+        "rows": share.table.rows,
+        "tp": what["tp"],
+        "rank": what["rank"],
+        "header_sha256": shard.header.sha256,
+        "blob": shard.blob,
+    }
+    if len(shard.blob) == _SHA256:  # then another revision with the same tables costs nothing
+        return found
+    return {
+        **found,
+        "revision": what.get("revision", ""),
+        "index_sha256": model.index_sha256,
+        "config_sha256": model.config_sha256,
+        "sample": _sample(share),
+    }
+
+
+def _sample(share: Share) -> str:
+    """sha256 over the first row, the last, and some between."""
+    count = share.hi - share.lo
+    picked = sorted({share.lo + (count - 1) * n // (_SAMPLES - 1) for n in range(_SAMPLES)}) if count else []
+    whole = hashlib.sha256()
+    source = FileSource(share.table.shard.path)
+    try:
+        for row in picked:
+            for start, width in ((share.table.weight.start, WEIGHT_BYTES), (share.table.scale.start, SCALE_BYTES)):
+                view = memoryview(bytearray(width))
+                source.read(view, start + width * row)
+                whole.update(view)
+        source.check()
+    finally:
+        source.close()
+    return whole.hexdigest()
+
+
+def _layers(what: dict[str, Any], model: Model, keys: dict[str, Any]) -> list[int]:
+    known = rowsplit.layers_of(keys)
+    wanted = list(what.get("layers") or known)
+    if not wanted:
+        raise AgentError(
+            "nothing says which layers have lookup tables",
+            kind="config",
+            where=model.folder,
+            found="no engram_layer_ids in config.json" if model.config_sha256 else "no config.json",
+            next="name them: layers = [...]",
+        )
+    if len(set(wanted)) != len(wanted) or not all(type(layer) is int and layer >= 0 for layer in wanted):
+        raise AgentError("layers that are none", kind="config", found=repr(wanted)[:200])
+    if known and not set(wanted) <= set(known):
+        missing = ", ".join(str(layer) for layer in wanted if layer not in known)
+        raise AgentError(
+            "config.json knows of no lookup table in that layer", kind="config", found=missing, wanted=str(known)
+        )
+    return wanted
+
+
+def _check_rows(table: Table, keys: dict[str, Any]) -> None:
+    """Is the table as long as config.json says, in both ways in which it says so?"""
+    told, known = keys.get("engram_num_embeddings"), rowsplit.layers_of(keys)
+    if isinstance(told, list) and len(told) == len(known) and table.layer in known:
+        wanted = told[known.index(table.layer)]
+        if wanted != table.rows:
+            raise AgentError(
+                f"config.json is not of this checkpoint: the table of layer {table.layer} has another length",
+                kind="config",
+                where=table.shard.path,
+                found=f"{table.rows} rows",
+                wanted=f"{wanted} rows (engram_num_embeddings)",
+            )
+    if known and keys.keys() >= rowsplit.HEAD_KEYS:
+        rowsplit.check_primes(rowsplit.primes(keys)[table.layer], table.layer, table.rows)

@@ -1,0 +1,213 @@
+"""The lookup tables of a model folder: in which file each lies, and where in it. Headers are read, tables are not.
+
+A table is two tensors of one file, `layers.<L>.engram.embed.weight` (F8_E4M3, [N, 256]) and `.scale` (F8_E8M0,
+[N, 8]), whatever stands in front of these names. Where they lie differs between checkpoints of one model, so it is
+always asked of the header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from typing import Any, NamedTuple
+
+from sparkbuild.agent import safetensors
+from sparkbuild.agent.ledger import safe_name
+from sparkbuild.agent.protocol import AgentError
+from sparkbuild.agent.safetensors import Header, Tensor
+from sparkbuild.agent.sources import FileSource
+
+INDEX, CONFIG = "model.safetensors.index.json", "config.json"
+WEIGHT_BYTES, SCALE_BYTES = 256, 8  # of one row
+
+_BLOCK = 1 << 20
+_CARRY = 16 << 10  # bytes; a name and its file are shorter
+_CONFIG_LIMIT = 16 << 20
+_PARTS = {"weight": ("F8_E4M3", WEIGHT_BYTES), "scale": ("F8_E8M0", SCALE_BYTES)}
+_ENTRY = rb'"((?:[^"\\]*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale))"\s*:\s*"([^"\\]*)"'
+
+
+class Shard(NamedTuple):
+    """A file with a table in it. `link` is the text of its link ("" for a file of its own), `blob` the name of what it
+    links to in a hub cache, which says its content; `size` in bytes.
+    """
+
+    name: str
+    path: str
+    link: str
+    blob: str
+    size: int
+    header: Header
+
+
+class Table(NamedTuple):
+    """Row r is at `weight.start + 256 * r` and `scale.start + 8 * r` of the shard."""
+
+    layer: int
+    shard: Shard
+    weight: Tensor
+    scale: Tensor
+
+    @property
+    def rows(self) -> int:
+        """Of the whole table."""
+        return self.weight.shape[0]
+
+
+class Model:
+    """A folder with a checkpoint, most often a snapshot of a hub cache. Raises AgentError when there is none.
+
+    `config` is {} and a sha256 is "" when that file is not there.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        try:
+            self._names = set(os.listdir(folder))  # true on a NAS too, while a look at one name may be a minute old
+        except OSError as error:
+            what = "the folder of the model cannot be read"
+            raise AgentError(what, kind="config", where=folder, found=str(error.strerror or error)) from error
+        self.config, self.config_sha256 = self._read_config()
+        self.index_sha256 = ""
+        self._shards: dict[str, Shard] = {}
+        self._weight_map: dict[str, str] = {}
+        if INDEX in self._names:
+            self._weight_map, self.index_sha256 = _weight_map(self.path(INDEX))
+
+    def path(self, name: str) -> str:
+        """Of one of its files."""
+        return f"{self.folder}/{name}"
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        return name in self._names
+
+    def table(self, layer: int) -> Table:
+        """The table of a layer. Raises AgentError, kind config, when there is not exactly one of the right shape."""
+        found = self._of_layer(layer)
+        weights = [name for name in found if name.endswith(".weight")]
+        scales = [name for name in found if name.endswith(".scale")]
+        if len(weights) != 1 or len(scales) != 1:
+            raise AgentError(
+                f"the model has not exactly one lookup table for layer {layer}",
+                kind="config",
+                where=self.folder,
+                found=", ".join(sorted(found)) or "nothing of that name",
+                wanted=f"layers.{layer}.engram.embed.weight and .scale",
+            )
+        weight, scale = weights[0], scales[0]
+        if weight.removesuffix(".weight") != scale.removesuffix(".scale") or found[weight] != found[scale]:
+            raise AgentError(
+                f"weights and scales of layer {layer} are not in one file",
+                kind="config",
+                where=self.folder,
+                found=f"{weight} in {found[weight]}, {scale} in {found[scale]}",
+                wanted="both in the same file: every runtime reads them from one",
+            )
+        shard = self._shard(found[weight])
+        table = Table(layer, shard, self._tensor(shard, weight), self._tensor(shard, scale))
+        if table.scale.shape[0] != table.rows:
+            found_text = f"{table.rows} rows of weights, {table.scale.shape[0]} of scales"
+            raise AgentError(f"the table of layer {layer} is torn", kind="config", where=shard.path, found=found_text)
+        return table
+
+    def _of_layer(self, layer: int) -> dict[str, str]:
+        """The names of the tensors of a layer's table, and the file of each."""
+        pattern = re.compile(rf"(.*\.)?layers\.{layer}\.engram\.embed\.(weight|scale)", re.DOTALL)
+        everything = self._weight_map if self.index_sha256 else self._scan()
+        return {name: file for name, file in everything.items() if pattern.fullmatch(name)}
+
+    def _scan(self) -> dict[str, str]:
+        """Without an index: the headers of all files."""
+        if not self._weight_map:
+            names = sorted(name for name in self._names if name.endswith(".safetensors"))
+            self._weight_map = {tensor: name for name in names for tensor in self._shard(name).header.tensors}
+        return self._weight_map
+
+    def _shard(self, name: str) -> Shard:
+        if name not in self._shards:
+            if not safe_name(name):
+                raise AgentError("a file of the index is outside of the model", kind="config", found=repr(name))
+            self._shards[name] = _shard(name, self.path(name))
+        return self._shards[name]
+
+    def _tensor(self, shard: Shard, name: str) -> Tensor:
+        tensor = shard.header.tensors.get(name)
+        if tensor is None:
+            what = f"{INDEX} says that {shard.name} has a tensor that it has not"
+            raise AgentError(what, kind="integrity", where=shard.path, wanted=name)
+        dtype, width = _PARTS[name.rpartition(".")[2]]
+        if tensor.dtype != dtype or len(tensor.shape) != 2 or tensor.shape[1] != width:
+            raise AgentError(
+                f"{name} is not what a lookup table is made of",
+                kind="config",
+                where=shard.path,
+                found=f"{tensor.dtype} {list(tensor.shape)}",
+                wanted=f"{dtype} [rows, {width}]",
+            )
+        return tensor
+
+    def _read_config(self) -> tuple[dict[str, Any], str]:
+        if not self.has(CONFIG):
+            return {}, ""
+        source = FileSource(self.path(CONFIG))
+        try:
+            buffer = bytearray(min(source.size, _CONFIG_LIMIT))
+            with memoryview(buffer) as view:
+                got = source.read(view, 0)
+            source.check()
+            config = json.loads(bytes(buffer[:got]))
+        except (ValueError, RecursionError) as error:
+            raise AgentError("config.json is no JSON", kind="config", where=source.path, found=str(error)) from error
+        finally:
+            source.close()
+        if not isinstance(config, dict):
+            raise AgentError("config.json is no JSON object", kind="config", where=source.path)
+        return config, hashlib.sha256(buffer[:got]).hexdigest()
+
+
+def _shard(name: str, path: str) -> Shard:
+    link = link_text(path)  # before it is opened; read again when the copy is done
+    above, _, blob = link.rpartition("/")
+    source = FileSource(path)
+    try:
+        header = safetensors.read(source)
+        source.check()
+        return Shard(name, path, link, blob if os.path.basename(above) == "blobs" else "", source.size, header)
+    finally:
+        source.close()
+
+
+def link_text(path: str) -> str:
+    """The text of a symbolic link, "" when it is none."""
+    try:
+        return os.readlink(path)
+    except OSError:  # a file of its own, or none at all: opening it tells
+        return ""
+
+
+def _weight_map(path: str) -> tuple[dict[str, str], str]:
+    """(the file of each tensor of a table, sha256 of the index). Found by their text as it passes: an index of 96,000
+    tensors makes 60 MiB of objects, and four are wanted. What it says is checked against the headers.
+    """
+    found: dict[str, str] = {}
+    pattern, whole, carry = re.compile(_ENTRY), hashlib.sha256(), b""
+    source = FileSource(path)
+    try:
+        buffer = memoryview(bytearray(_BLOCK))
+        for start in range(0, source.size, _BLOCK):
+            got = source.read(buffer, start)
+            whole.update(buffer[:got])
+            text = carry + buffer[:got]
+            carry = text[-_CARRY:]
+            for match in pattern.finditer(text):
+                name, file = match[1].decode(errors="replace"), match[3].decode(errors="replace")
+                if found.setdefault(name, file) != file:
+                    what = f"{INDEX} has a tensor in two files"
+                    raise AgentError(what, kind="integrity", where=path, found=f"{name} in {found[name]} and {file}")
+        source.check()
+    finally:
+        source.close()
+    return found, whole.hexdigest()
