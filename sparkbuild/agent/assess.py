@@ -7,9 +7,10 @@ import stat
 from typing import NamedTuple
 
 from sparkbuild.agent import content, stamps
-from sparkbuild.agent.content import Moved
+from sparkbuild.agent.adopt import Adopted, Adopter
 from sparkbuild.agent.ledger import Record
 from sparkbuild.agent.part import Part
+from sparkbuild.agent.shape import Shape
 from sparkbuild.agent.wanted import Wanted
 
 KEEP, REPAIR, DETACH, COPY = "keep", "repair", "detach", "copy"
@@ -17,7 +18,8 @@ KEEP, REPAIR, DETACH, COPY = "keep", "repair", "detach", "copy"
 
 class Task(NamedTuple):
     """`record` is what is known of the content, `stamp` is of a file that is kept. `room`: bytes the disk will give,
-    `reclaim`: bytes it gets back first, from an own file that is replaced. `text` says why, for the log.
+    `reclaim`: bytes it gets back first, from an own file that is replaced. `apart`: a file with other names is mended,
+    so it becomes a new one. `text` says why, for the log.
     """
 
     wanted: Wanted
@@ -28,65 +30,87 @@ class Task(NamedTuple):
     stamp: stamps.Stamp | None = None
     room: int = 0
     reclaim: int = 0
+    apart: bool = False
 
 
 class Assessor(NamedTuple):
-    """Looks at the files of one folder. `full` believes no stamp. Content is read locally, never from a source."""
+    """Looks at the files of one folder. `full` believes no stamp. Content is read locally, and a source is asked only
+    about a file that nobody knows anything of. `linked`: files may have other names (exports).
+    """
 
     dst: str
     algorithm: str
     known: dict[str, Record]
     stamped: dict[str, stamps.Stamp]
     full: bool
-    moved: Moved
+    linked: bool
+    adopter: Adopter
 
     def task(self, wanted: Wanted) -> Task:
         """Decide about one file."""
-        part = Part(self.dst, wanted.name, wanted.size, wanted.identity, self.algorithm)
+        shape = Shape(wanted.size, wanted.extents)
+        part = Part(self.dst, wanted.name, shape, wanted.identity, self.algorithm)
         record = self.known.get(wanted.name)
+        path = f"{self.dst}/{wanted.name}"
         try:
-            found = os.lstat(f"{self.dst}/{wanted.name}")
+            found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return self._copy(wanted, part, None, "")
-        if stat.S_ISREG(found.st_mode):
-            if record is not None and wanted.is_in(record) and record.digest == self.algorithm:
-                return self._by_chunks(wanted, part, record, found)
-            sha256 = wanted.sha256 or (record.sha256 if record is not None and wanted.is_in(record) else "")
-            if sha256 and found.st_size == wanted.size:
-                return self._by_sha256(wanted, part, sha256, found)
         text = "it is not the wanted content" if record else "it was not staged here before"
+        if stat.S_ISREG(found.st_mode) and not self._through_a_link(wanted.name):
+            same = record if record is not None and wanted.is_in(record) else None
+            if same is not None and same.digest == self.algorithm:
+                return self._by_chunks(wanted, part, same, found)
+            if found.st_size == wanted.size and (found.st_size or wanted.sha256):
+                seen = self._adopt(path, wanted, record, same, found)
+                if seen is not None and seen.record is not None and seen.stat is not None:
+                    if seen.bad:
+                        return self._mend(wanted, part, seen.record, found, seen.text)
+                    return self._kept(wanted, part, seen.record, seen.stat, seen.text)
+                text = seen.text if seen is not None else text
         return self._copy(wanted, part, found, text)
 
+    def _adopt(
+        self, path: str, wanted: Wanted, record: Record | None, same: Record | None, found: os.stat_result
+    ) -> Adopted | None:
+        """A file staged by other means, or recorded with a digest this python has not."""
+        sha256 = wanted.sha256 or (same.sha256 if same is not None else "")
+        stamps.let_settle(found)
+        if sha256 or wanted.sha1:
+            seen = self.adopter.by_hash(path, wanted, sha256, wanted.sha1)
+            if seen.record is not None or not self.adopter.full or record is not None:
+                return seen
+        if record is not None:
+            return None
+        return self.adopter.by_source(path, wanted)
+
     def _by_chunks(self, wanted: Wanted, part: Part, record: Record, found: os.stat_result) -> Task:
-        if not self.full and found.st_nlink == 1 and self.stamped.get(wanted.name) == stamps.of(found):
+        alone = found.st_nlink == 1 or self.linked
+        if not self.full and alone and self.stamped.get(wanted.name) == stamps.of(found):
             return Task(wanted, part, KEEP, record=record, stamp=stamps.of(found))
         stamps.let_settle(found)
-        seen = content.check(f"{self.dst}/{wanted.name}", record, self.moved)
-        if seen.stat is None or (seen.text and found.st_nlink > 1):  # unreadable, being written, or somebody else's too
+        seen = content.check(f"{self.dst}/{wanted.name}", record, self.adopter.moved)
+        if seen.stat is None:  # unreadable, or being written
             return self._copy(wanted, part, found, seen.text)
         if seen.text:
-            room = max(0, wanted.size - found.st_blocks * 512)
-            return Task(wanted, part, REPAIR, seen.text, record, room=room)
-        return self._kept(wanted, part, record, seen.stat)
+            return self._mend(wanted, part, record, found, seen.text)
+        return self._kept(wanted, part, record, seen.stat, "")
 
-    def _by_sha256(self, wanted: Wanted, part: Part, sha256: str, found: os.stat_result) -> Task:
-        """A file staged by other means, or recorded with a digest this python has not: adopted when it is the same."""
-        stamps.let_settle(found)
-        with content.opened(f"{self.dst}/{wanted.name}") as pages:
-            before = os.fstat(pages.fd)
-            seen, chunks = content.prove(pages, wanted.size, self.algorithm, self.moved)
-            after = os.fstat(pages.fd)
-        if seen != sha256 or stamps.of(before) != stamps.of(after):
-            return self._copy(wanted, part, found, f"it has sha256 {seen}, wanted {sha256}")
-        record = Record(wanted.name, wanted.size, seen, chunks, self.algorithm, wanted.identity)
-        return self._kept(wanted, part, record, after)
+    def _mend(self, wanted: Wanted, part: Part, record: Record, found: os.stat_result, text: str) -> Task:
+        apart = found.st_nlink > 1  # somebody else's too: what they have stays as it is
+        room = part.shape.room if apart else max(0, part.shape.room - found.st_blocks * 512)
+        return Task(wanted, part, REPAIR, text, record, room=room, apart=apart)
 
-    def _kept(self, wanted: Wanted, part: Part, record: Record, found: os.stat_result) -> Task:
-        if found.st_nlink > 1:
-            return Task(wanted, part, DETACH, f"it has {found.st_nlink} names", record, room=wanted.size)
-        return Task(wanted, part, KEEP, record=record, stamp=stamps.of(found))
+    def _kept(self, wanted: Wanted, part: Part, record: Record, found: os.stat_result, text: str) -> Task:
+        if found.st_nlink > 1 and not self.linked:
+            return Task(wanted, part, DETACH, f"it has {found.st_nlink} names", record, room=part.shape.room)
+        return Task(wanted, part, KEEP, text, record, stamp=stamps.of(found))
 
     def _copy(self, wanted: Wanted, part: Part, found: os.stat_result | None, text: str) -> Task:
         ours = found is not None and found.st_nlink == 1 and wanted.name in self.known
-        room = max(0, wanted.size - part.allocated())
+        room = max(0, part.shape.room - part.allocated())
         return Task(wanted, part, COPY, text, room=room, reclaim=found.st_blocks * 512 if ours and found else 0)
+
+    def _through_a_link(self, name: str) -> bool:
+        steps = name.split("/")
+        return any(os.path.islink(f"{self.dst}/{'/'.join(steps[:count])}") for count in range(1, len(steps)))

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from sparkbuild.agent import digest
-from sparkbuild.agent.digest import CHUNK
+from sparkbuild.agent.digest import CHUNK, WIDTH
 from sparkbuild.agent.ledger import Record
-from sparkbuild.agent.pages import Pages
+from sparkbuild.agent.pages import Pages, data_in
+from sparkbuild.agent.shape import Shape
 
 Moved = Callable[[int], None]  # told of every block of bytes that passed
 
@@ -66,19 +67,71 @@ def chunk_is_right(pages: Pages, record: Record, index: int, buffer: bytearray) 
         return function is not None and got == size and function(view) == record.chunk(index)
 
 
-def prove(pages: Pages, size: int, algorithm: str, moved: Moved) -> tuple[str, bytes]:
-    """(sha256 in hex, chunk digests one after the other) of a file as it is."""
-    import hashlib  # noqa: PLC0415 - 3 ms, and most looks believe the stamps
+class Proof(NamedTuple):
+    """What a file holds: sha256 and git blob sha1 in hex (the latter "" for a sparse one), the chunk digests one after
+    the other, and the chunks that should be all hole and are not.
+    """
 
-    function, whole, chunks = digest.function(algorithm), hashlib.sha256(), []
-    buffer = memoryview(bytearray(CHUNK))
-    for start in range(0, size, CHUNK):
-        view = buffer[: min(CHUNK, size - start)]
-        got = pages.read(view, start)
-        whole.update(view[:got])
-        chunks.append(function(view[:got]) if function else b"")
+    sha256: str
+    sha1: str
+    chunks: bytes
+    stray: tuple[int, ...] = ()
+
+
+def prove(pages: Pages, shape: Shape, algorithm: str, moved: Moved, *, sha1: bool = False) -> Proof:
+    """Read a file as it is."""
+    function, hashes, chunks = digest.function(algorithm), Hashes(shape, sha1=sha1), shape.blank(algorithm)
+    buffer = memoryview(bytearray(min(CHUNK, shape.size)))
+    for index in shape.with_data():
+        with buffer[: shape.length(index)] as view:
+            got = pages.read(view, index * CHUNK)
+            hashes.update(index, view[:got])
+            if function is not None:
+                chunks[index * WIDTH : (index + 1) * WIDTH] = function(view[:got])
         moved(got)
-    return whole.hexdigest(), b"".join(chunks)
+    stray = tuple(sorted(stray_chunks(pages, shape, moved)))
+    return Proof(hashes.sha256.hexdigest(), hashes.hex1(), bytes(chunks), stray)
+
+
+class Hashes:
+    """The digests of the whole, as its chunks come by in order. sha1 is git's, with its header."""
+
+    def __init__(self, shape: Shape, *, sha1: bool) -> None:
+        import hashlib  # noqa: PLC0415 - 3 ms, and most looks believe the stamps
+
+        self._shape, self.sha256 = shape, hashlib.sha256()
+        self._sha1 = hashlib.sha1(f"blob {shape.size}\0".encode(), usedforsecurity=False) if sha1 else None
+
+    def update(self, index: int, view: memoryview) -> None:
+        """One more chunk, as it is in the file; only its data counts."""
+        for first, end in self._shape.pieces(index):
+            with view[first - index * CHUNK : end - index * CHUNK] as piece:
+                self.sha256.update(piece)
+                if self._sha1 is not None:
+                    self._sha1.update(piece)
+
+    def hex1(self) -> str:
+        """The git sha1, "" when it was not asked for."""
+        return self._sha1.hexdigest() if self._sha1 is not None else ""
+
+
+def stray_chunks(pages: Pages, shape: Shape, moved: Moved) -> set[int]:
+    """Chunks that should be all hole, and hold something else than zeros."""
+    wrong: set[int] = set()
+    if not shape.sparse:
+        return wrong
+    filled, buffer = set(shape.with_data()), bytearray(CHUNK)
+    for first, end in (piece for hole in shape.holes() for piece in data_in(pages.fd, *hole)):
+        for index in range(first // CHUNK, digest.count(end)):
+            if index in filled or index in wrong:
+                continue  # the digest of that chunk is over its holes too
+            low, high = max(first, index * CHUNK), min(end, (index + 1) * CHUNK)
+            with memoryview(buffer) as whole, whole[: high - low] as view:
+                got = pages.read(view, low)
+            moved(got)
+            if buffer.count(0, 0, got) != got:
+                wrong.add(index)
+    return wrong
 
 
 def kind(found: os.stat_result) -> str:
@@ -103,24 +156,28 @@ def describe(record: Record, size: int, bad: tuple[int, ...]) -> str:
 
 
 def _bad_chunks(pages: Pages, size: int, record: Record, moved: Moved) -> tuple[int, ...]:
-    total = digest.count(record.size)
+    shape = Shape(record.size, record.extents)
+    total = shape.chunks
     if digest.function(record.digest) is None:  # made by a node that has a digest this one has not
-        right = size == record.size and prove(pages, size, digest.BLAKE2B, moved)[0] == record.sha256
-        return () if right else tuple(range(total))
+        proof = prove(pages, shape, digest.BLAKE2B, moved) if size == record.size else None
+        return () if proof and proof.sha256 == record.sha256 and not proof.stray else tuple(range(total))
+    indices = list(shape.with_data())
     bad: list[int] = []
     failed: list[OSError] = []
 
     def compare(first: int, step: int) -> None:
         buffer = bytearray(min(CHUNK, record.size))
         try:
-            for index in range(first, total, step):
+            for index in indices[first::step]:
                 if not chunk_is_right(pages, record, index, buffer):
                     bad.append(index)
                 moved(min(CHUNK, record.size - index * CHUNK))
         except OSError as error:
             failed.append(error)
 
-    readers = [threading.Thread(target=compare, args=(n, _READERS)) for n in range(1, _READERS)] if total > 4 else []
+    readers = (
+        [threading.Thread(target=compare, args=(n, _READERS)) for n in range(1, _READERS)] if len(indices) > 4 else []
+    )
     for reader in readers:
         reader.start()
     compare(0, len(readers) + 1)
@@ -128,4 +185,5 @@ def _bad_chunks(pages: Pages, size: int, record: Record, moved: Moved) -> tuple[
         reader.join()
     if failed:
         raise failed[0]
+    bad += stray_chunks(pages, shape, moved)
     return tuple(sorted(bad))

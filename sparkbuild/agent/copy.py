@@ -1,28 +1,27 @@
 """One file from a source into a `.part` that is whole and checked: copy, resume and repair are the same pass.
 
-Three threads with four reused buffers of 4 MiB: one reads, the main one digests and writes, one takes the sha256 of
-the whole, so that hashing costs no time beside the disk. Chunks that are already right in the `.part` (after a kill,
-or because the file is only being repaired) are read there instead of from the source.
+A big file has three threads and two to four reused buffers of 4 MiB: one reads, the caller's digests and writes, one
+takes the hashes of the whole, so that hashing costs no time beside the disk. A small one is done in one go. Chunks that
+are already right in the `.part` (after a kill, or because the file is only being repaired) are read there instead of
+from the source; of a sparse file nothing but the chunks with data is looked at.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from sparkbuild.agent import digest
-from sparkbuild.agent.content import Moved
-from sparkbuild.agent.digest import CHUNK
+from sparkbuild.agent.content import Hashes, Moved, stray_chunks
+from sparkbuild.agent.digest import CHUNK, WIDTH
 from sparkbuild.agent.files import fsync_folder
-from sparkbuild.agent.pages import Pages, reserve
+from sparkbuild.agent.pages import Pages, make_hole, reserve
 from sparkbuild.agent.part import Part
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.sources import Source
-
-_BUFFERS = 4  # more gain nothing, and the agent has to stay under 64 MiB
+from sparkbuild.agent.streams import SMALL, Buffers, Stopped
 
 
 class Copied(NamedTuple):
@@ -34,114 +33,155 @@ class Copied(NamedTuple):
     written: int
 
 
-def fill(part: Part, source: Source, algorithm: str, sha256: str, moved: Moved) -> Copied:
-    """Make the `.part` whole, on the disk when this returns; it still has to be renamed.
+class Copier(NamedTuple):
+    """What every copy of one call has in common. `small` files go through a buffer of the caller's."""
 
-    `sha256` in hex, or "" when it is not known beforehand. Raises AgentError kind integrity, after removing the part,
-    when the content is another one or the source changed; OSError as it comes (ENOSPC before anything was copied).
-    """
-    try:
-        with part.opened() as pages:
-            reserve(pages.fd, source.size)
-            copied = _Pass(part, pages, source, algorithm, moved).run()
-            if sha256:
-                _compare(part, source, copied.sha256, sha256)
-    except AgentError:
-        part.remove()
-        raise
-    except OSError as error:
-        if part.empty():
-            part.remove()  # what a failed reservation took is given back
-        error.filename = error.filename or part.path
-        raise
-    return copied
+    algorithm: str
+    buffers: Buffers
+    stop: threading.Event
+    moved: Moved
+
+    def fill(self, part: Part, source: Source, small: memoryview, *, sha256: str = "", sha1: str = "") -> Copied:
+        """Make the `.part` whole, on the disk when this returns; it still has to be renamed.
+
+        `sha256` and git `sha1` in hex, or "" when they are not known beforehand. Raises AgentError kind integrity,
+        after removing the part, when the content is another one or the source changed; Stopped, and errors of
+        reading, with the part kept; OSError as it comes (ENOSPC before anything was copied).
+        """
+        shape = part.shape
+        try:
+            with part.opened() as pages:
+                reserve(pages.fd, shape.size, shape.blocks())
+                if part.resumable:
+                    for index in stray_chunks(pages, shape, self.moved):
+                        make_hole(pages.fd, index * CHUNK, index * CHUNK + shape.length(index))
+                work = _Pass(self, part, pages, source, Hashes(shape, sha1=bool(sha1)))
+                copied, found1 = work.run(small)
+                _compare(part, source, "sha256", copied.sha256, sha256)
+                _compare(part, source, "git sha1", found1, sha1)
+        except AgentError as error:
+            if error.fields["kind"] == "integrity" or part.empty():
+                part.remove()
+            raise
+        except (OSError, Stopped) as error:
+            if part.empty():
+                part.remove()  # what a failed reservation took is given back
+            if isinstance(error, OSError):
+                error.filename = error.filename or part.path
+            raise
+        return copied
 
 
-def _compare(part: Part, source: Source, found: str, wanted: str) -> None:
-    if found != wanted:
+def _compare(part: Part, source: Source, what: str, found: str, wanted: str) -> None:
+    if wanted and found != wanted:
         raise AgentError(
             f"{part.name} is not what was wanted",
             kind="integrity",
             where=source.path,
-            found=f"sha256 {found}",
-            wanted=f"sha256 {wanted}",
+            found=f"{what} {found}",
+            wanted=f"{what} {wanted}",
             next="find out which of the two changed; nothing of it was kept",
         )
 
 
 class _Pass:
-    """The threads of one pass over one file."""
+    """One pass over one file."""
 
-    def __init__(self, part: Part, pages: Pages, source: Source, algorithm: str, moved: Moved) -> None:
-        function = digest.function(algorithm)
+    def __init__(self, copier: Copier, part: Part, pages: Pages, source: Source, hashes: Hashes) -> None:
+        function = digest.function(copier.algorithm)
         if function is None:
-            raise ValueError(f"no {algorithm} in this python")
-        self._digest, self._part, self._pages, self._source, self._moved = function, part, pages, source, moved
-        self._whole = hashlib.sha256()
+            raise ValueError(f"no {copier.algorithm} in this python")
+        self._digest, self._part, self._pages, self._source, self._hashes = function, part, pages, source, hashes
+        self._copier, self._shape = copier, part.shape
+        self._chunks = self._shape.blank(copier.algorithm)
+        self._fetched = self._written = 0
         self._free: SimpleQueue[memoryview | None] = SimpleQueue()
         self._full: SimpleQueue[Any] = SimpleQueue()
         self._hash: SimpleQueue[tuple[memoryview, int] | None] = SimpleQueue()
 
-    def run(self) -> Copied:
-        size = self._source.size
-        for _ in range(min(_BUFFERS, digest.count(size))):
-            self._free.put(memoryview(bytearray(min(CHUNK, size))))
+    def run(self, small: memoryview) -> tuple[Copied, str]:
+        """(what came of it, the git sha1 when it was asked for)."""
+        shape = self._shape
+        if shape.size <= SMALL:
+            self._at_once(small)
+        else:
+            chunks = sum(1 for _ in shape.with_data())
+            with self._copier.buffers.some(chunks, shape.size) as buffers:
+                if chunks > 1:
+                    self._in_threads(buffers)
+                elif chunks:
+                    self._at_once(buffers[0])
+                else:
+                    self._source.check()
+        copied = Copied(self._hashes.sha256.hexdigest(), bytes(self._chunks), self._fetched, self._written)
+        return copied, self._hashes.hex1()
+
+    def _at_once(self, buffer: memoryview) -> None:
+        for index in self._shape.with_data():  # one at most
+            with buffer[: self._shape.length(index)] as view:
+                self._store(index, view, self._get(index, view))
+                self._hashes.update(index, view)
+        self._source.check()
+        self._pages.settle()
+
+    def _in_threads(self, buffers: list[memoryview]) -> None:
+        for buffer in buffers:
+            self._free.put(buffer)
         reader = threading.Thread(target=self._read, daemon=True)
         hasher = threading.Thread(target=self._hash_all, daemon=True)
         reader.start()
         hasher.start()
-        chunks, fetched, written = bytearray(), 0, 0
         try:
             while (item := self._full.get()) is not None:
                 if isinstance(item, BaseException):
                     raise item
-                buffer, index, length, value = item
-                if value is None:
-                    with buffer[:length] as view:
-                        value = self._digest(view)
-                        self._pages.write(view, index * CHUNK)
-                    self._part.note(index, value)
-                    fetched, written = fetched + 1, written + length
-                chunks += value
-                self._hash.put((buffer, length))
-                self._moved(length)
+                buffer, index, value = item
+                with buffer[: self._shape.length(index)] as view:
+                    self._store(index, view, value)
+                self._hash.put((buffer, index))
             self._pages.settle()  # while the last buffers are still being hashed
         finally:  # both threads end before the descriptors they use are closed
             self._free.put(None)
             self._hash.put(None)
             reader.join()
             hasher.join()
-        return Copied(self._whole.hexdigest(), bytes(chunks), fetched, written)
+
+    def _store(self, index: int, view: memoryview, value: bytes | None) -> None:
+        if value is None:
+            value, first = self._digest(view), index * CHUNK
+            for low, high in self._shape.blocks(index):
+                with view[low - first : high - first] as piece:
+                    self._pages.write(piece, low)
+            self._part.note(index, value)
+            self._fetched, self._written = self._fetched + 1, self._written + self._shape.weight(index)
+        self._chunks[index * WIDTH : (index + 1) * WIDTH] = value
+        self._copier.moved(self._shape.weight(index))
 
     def _read(self) -> None:
         try:
-            for index in range(digest.count(self._source.size)):
+            for index in self._shape.with_data():
                 buffer = self._free.get()
                 if buffer is None:
                     return
-                length = min(CHUNK, self._source.size - index * CHUNK)
-                with buffer[:length] as view:
-                    value = self._kept(index, view)
-                    if value is None:
-                        self._fetch(index, view)
-                self._full.put((buffer, index, length, value))
+                with buffer[: self._shape.length(index)] as view:
+                    value = self._get(index, view)
+                self._full.put((buffer, index, value))
             self._source.check()
             self._full.put(None)
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             self._full.put(error)
 
-    def _fetch(self, index: int, view: memoryview) -> None:
-        if self._source.read(view, index * CHUNK) != len(view):
-            raise AgentError(
-                f"the source of {self._part.name} ends too soon",
-                kind="integrity",
-                where=self._source.path,
-                found=f"an end before byte {index * CHUNK + len(view)}",
-                wanted=f"{self._source.size} bytes",
-            )
+    def _get(self, index: int, view: memoryview) -> bytes | None:
+        """Have `view` hold the chunk: from the part, and then its digest is returned, or from the source."""
+        if self._copier.stop.is_set():
+            raise Stopped
+        value = self._kept(index, view)
+        if value is None:
+            fetch(self._part.name, self._source, self._shape.pieces(index), index, view)
+        return value
 
     def _kept(self, index: int, view: memoryview) -> bytes | None:
-        """The digest of a chunk that is in the part already, with `view` holding it. Believed only by reading it."""
+        """The digest of a chunk that is in the part already. Believed only by reading it."""
         known = self._part.known(index)
         if known is None or self._pages.read(view, index * CHUNK) != len(view) or self._digest(view) != known:
             return None
@@ -149,10 +189,37 @@ class _Pass:
 
     def _hash_all(self) -> None:
         while (item := self._hash.get()) is not None:
-            buffer, length = item
-            with buffer[:length] as view:
-                self._whole.update(view)
+            buffer, index = item
+            with buffer[: self._shape.length(index)] as view:
+                self._hashes.update(index, view)
             self._free.put(buffer)
+
+
+_ZEROS = bytes(1 << 16)
+
+
+def fetch(name: str, source: Source, pieces: list[tuple[int, int]], index: int, view: memoryview) -> None:
+    """Fill `view` with one chunk out of the source, zeros where it has no data. Raises AgentError for an early end."""
+    first, at = index * CHUNK, 0
+    for low, high in pieces:
+        _blank(view, at, low - first)
+        with view[low - first : high - first] as piece:
+            if source.read(piece, low) != len(piece):
+                raise AgentError(
+                    f"the source of {name} ends too soon",
+                    kind="integrity",
+                    where=source.path,
+                    found=f"an end before byte {high}",
+                    wanted=f"{source.size} bytes",
+                )
+        at = high - first
+    _blank(view, at, len(view))
+
+
+def _blank(view: memoryview, first: int, end: int) -> None:
+    for start in range(first, end, len(_ZEROS)):
+        size = min(len(_ZEROS), end - start)
+        view[start : start + size] = _ZEROS[:size]
 
 
 def rename_into(part: Part, path: str) -> None:

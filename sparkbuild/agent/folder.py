@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from sparkbuild.agent.ledger import OURS, safe_name
 from sparkbuild.agent.protocol import AgentError
 
-_LEFTOVERS = (".part", ".chunks", ".tmp")
+_LEFTOVERS = (".part", ".chunks", ".tmp", ".link")
 
 
 @contextmanager
@@ -123,6 +123,19 @@ def holds(dst: str, name: str) -> bool:
     steps = name.split("/")
     on_the_way = ("/".join(steps[:count]) for count in range(1, len(steps)))
     return not any(os.path.islink(f"{dst}/{step}") for step in on_the_way) and _is_file(f"{dst}/{name}")
+
+
+def remove(dst: str, names: list[str]) -> None:
+    """Remove files or links of the folder, and the folders that are empty after it. Only for names that it `holds`."""
+    for name in names:
+        os.unlink(f"{dst}/{name}")
+    for above in sorted({os.path.dirname(name) for name in names}, key=len, reverse=True):
+        while above:
+            try:
+                os.rmdir(f"{dst}/{above}")
+            except OSError:  # not empty, or gone already
+                break
+            above = os.path.dirname(above)  # noqa: PLW2901
 
 
 def _is_file(path: str) -> bool:

@@ -6,9 +6,6 @@ Format (JSON): {"format": "sparkbuild-ledger", "version": 2, "key": 64 hex, "par
 of 10 MB. `source` is what the bytes are by content (an artifact's sha256 and the member in it), never a path. `extents`
 [[first byte, end], ...] are the data of a sparse file, see `Record`. `about` is what the source was found to be. The
 ledger is written last: with it, everything is whole. Version 1, without extents, links and about, is read too.
-
-`draft.jsonl` beside it is the list of what is known about files while the folder is being changed and has no ledger:
-a hint for the next try, nobody else believes it.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ import time
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.digest import CHUNK, WIDTH, count
-from sparkbuild.agent.files import fsync_folder, write_json
+from sparkbuild.agent.files import write_json
 
 FORMAT, VERSION = "sparkbuild-ledger", 2
 OURS = ".sparkbuild"  # the folder beside the data
@@ -53,6 +50,11 @@ class Record(NamedTuple):
     source: dict[str, Any]
     extents: Extents = ()
 
+    @property
+    def data(self) -> int:
+        """Bytes of data: what it has without its holes."""
+        return sum(end - first for first, end in self.extents) if self.extents else self.size
+
     def chunk(self, index: int) -> bytes:
         """The digest of one chunk."""
         return self.chunks[index * WIDTH : (index + 1) * WIDTH]
@@ -80,8 +82,8 @@ class Ledger(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes of all files."""
-        return sum(record.size for record in self.files)
+        """Bytes of data in all files."""
+        return sum(record.data for record in self.files)
 
 
 def path_of(dst: str) -> str:
@@ -106,7 +108,7 @@ def write(dst: str, ledger: Ledger) -> Ledger:
         "chunk": CHUNK,
         "at": round(time.time(), 3),
         "about": ledger.about,
-        "files": [_plain(record) for record in ledger.files],
+        "files": [plain(record) for record in ledger.files],
         "links": [{"name": link.name, "text": link.text} for link in ledger.links],
     }
     write_json(path_of(dst), value)
@@ -118,7 +120,7 @@ def write(dst: str, ledger: Ledger) -> Ledger:
 
 def parse(data: bytes) -> Ledger:
     """Check every field of a ledger. Raises LedgerError."""
-    value = _object(data)
+    value = as_object(data)
     if value.get("format") != FORMAT:
         raise LedgerError("it is not a sparkbuild ledger")
     version = value.get("version")
@@ -130,8 +132,9 @@ def parse(data: bytes) -> Ledger:
     links, about = value.get("links", []), value.get("about", {})
     if not isinstance(links, list) or not isinstance(about, dict):
         raise LedgerError("its links or about are damaged")
-    records, pointers = tuple(_record(item, digest) for item in files), tuple(map(_link, links))
-    if len({item.name for item in (*records, *pointers)}) != len(records) + len(pointers):
+    records, pointers = tuple(as_record(item, digest) for item in files), tuple(map(as_link, links))
+    names = [record.name for record in records] + [link.name for link in pointers]
+    if len(set(names)) != len(names):
         raise LedgerError("it names a file twice")
     seal = f"{binascii.crc32(data):08x}-{len(data)}"
     return Ledger(key, parts, digest, records, at if isinstance(at, float) else 0.0, seal, pointers, about, version)
@@ -163,61 +166,16 @@ def right_extents(extents: Extents, size: int) -> bool:
     return True
 
 
-class Draft:
-    """Records of files that are known to be whole while the folder has no ledger, one JSON line each; the last wins."""
-
-    def __init__(self, dst: str) -> None:
-        self.path = f"{dst}/{OURS}/draft.jsonl"
-
-    def read(self) -> dict[str, Record]:
-        """What earlier tries finished; lines that are torn or damaged are left out."""
-        try:
-            data = small_file(self.path)
-        except LedgerError:
-            data = None
-        found = {}
-        for line in (data or b"").splitlines():
-            try:
-                value = _object(line)
-                record = _record(value, str(value.get("digest")))
-            except LedgerError:
-                continue
-            found[record.name] = record
-        return found
-
-    def start(self, records: list[Record]) -> None:
-        """Begin anew with these records, on the disk when this returns."""
-        temporary = f"{self.path}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.writelines(map(self._line, records))
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, self.path)
-        fsync_folder(os.path.dirname(self.path))
-
-    def add(self, record: Record) -> None:
-        """One more file is whole. Not forced to the disk: without its line the file is only copied once more."""
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write("\n" + self._line(record))  # the line before may be torn
-
-    def end(self) -> None:
-        """The ledger is written: forget the draft."""
-        if os.path.lexists(self.path):
-            os.unlink(self.path)
-
-    @staticmethod
-    def _line(record: Record) -> str:
-        return json.dumps({**_plain(record), "digest": record.digest}, ensure_ascii=False) + "\n"
-
-
-def _plain(record: Record) -> dict[str, Any]:
+def plain(record: Record) -> dict[str, Any]:
+    """A record as it is in the ledger."""
     chunks = binascii.b2a_base64(record.chunks, newline=False).decode()
     fields = {"name": record.name, "size": record.size, "sha256": record.sha256}
     extents = {"extents": record.extents} if record.extents else {}
     return {**fields, "chunks": chunks, "source": record.source, **extents}
 
 
-def _record(item: object, digest: str) -> Record:
+def as_record(item: object, digest: str) -> Record:
+    """Check every field of a record. Raises LedgerError."""
     if not isinstance(item, dict):
         raise LedgerError("an entry of its files is no object")
     name, size, sha256, chunks, source = (item.get(key) for key in ("name", "size", "sha256", "chunks", "source"))
@@ -246,7 +204,8 @@ def _extents(value: object, size: int, name: str) -> Extents:
     raise LedgerError(f"the extents of {name} are damaged")
 
 
-def _link(item: object) -> Link:
+def as_link(item: object) -> Link:
+    """Check a link. Raises LedgerError."""
     name, text = (item.get("name"), item.get("text")) if isinstance(item, dict) else (None, None)
     if not safe_name(name):
         raise LedgerError(f"it names a link {str(name)[:80]!r}, which is not inside the folder")
@@ -277,7 +236,8 @@ def small_file(path: str) -> bytes | None:
         os.close(fd)
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def as_object(data: bytes) -> dict[str, Any]:
+    """A JSON object. Raises LedgerError."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:  # RecursionError: a file of 100,000 opening brackets

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from sparkbuild.agent import digest, folder, ledger
 from sparkbuild.agent.digest import CHUNK, WIDTH
-from sparkbuild.agent.ledger import OURS, Draft, Record
+from sparkbuild.agent.draft import Draft
+from sparkbuild.agent.ledger import OURS, Record
 from sparkbuild.agent.pages import Pages
 from sparkbuild.agent.part import stem
 

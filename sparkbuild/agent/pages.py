@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
 DONTCACHE = 0x80  # RWF_DONTCACHE, include/uapi/linux/fs.h; python has no name for it yet
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE: start the write-back, wait for nothing
+_PUNCH = 3  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 _BEHIND = 32 << 20  # bytes behind the writer that are clean by now, most likely
 _REFUSED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
@@ -65,18 +67,48 @@ class Pages:
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def reserve(fd: int, size: int) -> None:
-    """Make the file `size` bytes long with its blocks allocated, so that a full disk is found before the copy.
+def reserve(fd: int, size: int, ranges: Iterable[tuple[int, int]]) -> None:
+    """Make the file `size` bytes long with the blocks of these ranges allocated, so that a full disk is found before
+    the copy.
 
     Raises OSError ENOSPC. By ctypes: os.posix_fallocate falls back to writing a byte into every block where the file
     system cannot allocate, which takes longer than the copy.
     """
     os.ftruncate(fd, size)
     libc, wide, last_error = _libc()
-    if size and libc is not None and libc.fallocate(fd, 0, wide(0), wide(size)):
-        code = last_error()
-        if code not in _REFUSED:
-            raise OSError(code, os.strerror(code))
+    for first, end in ranges if libc is not None else ():
+        if libc.fallocate(fd, 0, wide(first), wide(end - first)):
+            code = last_error()
+            if code not in _REFUSED:
+                raise OSError(code, os.strerror(code))
+            return
+
+
+def data_in(fd: int, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """What of a range may be anything but zeros, by SEEK_DATA; all of it where the file system has no holes."""
+    while first < end:
+        try:
+            first = os.lseek(fd, first, os.SEEK_DATA)
+            after = min(end, os.lseek(fd, first, os.SEEK_HOLE))
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole from here to the end
+                return
+            if error.errno not in _REFUSED:
+                raise
+            after = end
+        if first < end:
+            yield first, after
+        first = after
+
+
+def make_hole(fd: int, first: int, end: int) -> None:
+    """Make zeros of a range, and give its blocks back where the file system can. The size stays."""
+    libc, wide, _ = _libc()
+    if libc is not None and not libc.fallocate(fd, _PUNCH, wide(first), wide(end - first)):
+        return
+    zeros = bytes(min(1 << 20, end - first))
+    for start in range(first, end, len(zeros)):
+        os.pwrite(fd, zeros[: end - start], start)
 
 
 def _start_writing(fd: int, offset: int, size: int) -> None:

@@ -2,8 +2,12 @@
 
 It lies in our own folder, not beside its final name: an engine that takes every `*.gguf*` or `*.safetensors*` of a
 folder never meets it, what it leaves after a kill is found in one place, and it is the same file system.
-`<name>.chunks` is one JSON line saying what is being copied, then 8 bytes per chunk, written after the chunk was;
-zeros stand for "not yet". After a kill the list is a hint: every chunk is read and compared before it is believed.
+`<name>.chunks` is one JSON line saying what is being copied ({"part": 1, "digest": algorithm, "chunk": bytes, "size",
+"source": identity, "extents"?}), then the 8-byte digest of each chunk in order, written after the chunk was; zeros, or
+the list's end, stand for "not yet". Chunks may come in any order. The list is a hint: whoever uses a chunk of a part
+reads it and compares, since after a kill, or while a damaged file is mended, it may say more than is true. Both files
+are opened before their names vanish, and stay readable by who holds them: the part becomes the file by a rename, the
+list is unlinked after that.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import Any
 from sparkbuild.agent.digest import CHUNK, WIDTH
 from sparkbuild.agent.ledger import OURS
 from sparkbuild.agent.pages import Pages
+from sparkbuild.agent.shape import Shape
 
 _NONE = bytes(WIDTH)
 
@@ -28,16 +33,30 @@ def stem(name: str) -> str:
     return f"{shown}.{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
+def progress(dst: str, name: str) -> tuple[str, dict[str, Any], bytes] | None:
+    """The part of a file as another process sees it: (its path, the first line of its list, the digests so far); None
+    when there is none that can be read.
+    """
+    path = f"{dst}/{OURS}/{stem(name)}"
+    try:
+        with open(f"{path}.chunks", "rb") as file:
+            header, chunks = json.loads(file.readline()), file.read()
+    except (OSError, ValueError):
+        return None
+    return (f"{path}.part", header, chunks) if isinstance(header, dict) and os.path.isfile(f"{path}.part") else None
+
+
 class Part:
     """The part of one file. `source` says by content what it is copied from; {} when that cannot be said, and then
     nothing is ever resumed: chunks of two versions of a source must not meet in one file.
     """
 
-    def __init__(self, dst: str, name: str, size: int, source: dict[str, Any], algorithm: str) -> None:
-        self.name = name
+    def __init__(self, dst: str, name: str, shape: Shape, source: dict[str, Any], algorithm: str) -> None:
+        self.name, self.shape, self._algorithm = name, shape, algorithm
         self.path = f"{dst}/{OURS}/{stem(name)}.part"
         self._list = f"{dst}/{OURS}/{stem(name)}.chunks"
-        header = {"part": 1, "digest": algorithm, "chunk": CHUNK, "size": size, "source": source}
+        header = {"part": 1, "digest": algorithm, "chunk": CHUNK, "size": shape.size, "source": source}
+        header |= {"extents": shape.extents} if shape.sparse else {}
         self._header = json.dumps(header, sort_keys=True).encode() + b"\n"
         self._known = self._read() if source else b""
         self._fd = -1
@@ -58,7 +77,12 @@ class Part:
 
     def empty(self) -> bool:
         """True when no chunk of it is worth keeping."""
-        return not self._known and (not os.path.exists(self._list) or os.path.getsize(self._list) <= len(self._header))
+        if self._known or not os.path.exists(self._list):
+            return not self._known
+        if not self.shape.sparse:
+            return os.path.getsize(self._list) <= len(self._header)
+        with open(self._list, "rb") as file:
+            return file.read()[len(self._header) :] in (b"", bytes(self.shape.blank(self._algorithm)))
 
     @property
     def resumable(self) -> bool:
@@ -90,7 +114,8 @@ class Part:
         try:
             self._fd = os.open(self._list, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             if not self._known:
-                os.pwrite(self._fd, self._header, 0)
+                blank = self.shape.blank(self._algorithm) if self.shape.sparse else b""
+                os.pwrite(self._fd, self._header + blank, 0)
             yield Pages(fd)
         finally:
             os.close(fd)
@@ -104,6 +129,7 @@ class Part:
 
     def remove(self) -> None:
         """Forget the part and its list."""
+        self._known = b""
         for path in (self.path, self._list):
             if os.path.lexists(path):
                 os.unlink(path)

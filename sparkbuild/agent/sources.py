@@ -6,12 +6,21 @@ answers `stat` from a cache that is seconds old, an open file does not.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from typing import Protocol
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, TypeVar
 
 from sparkbuild.agent.pages import Pages
 from sparkbuild.agent.protocol import AgentError
+
+_PASSING = (errno.EIO, errno.ESTALE)
+_PAUSES = (0.1, 0.5, 2.0)  # seconds before each new try
+_T = TypeVar("_T")
 
 
 class Source(Protocol):
@@ -31,28 +40,41 @@ class Source(Protocol):
 
 
 class FileSource:
-    """A plain file; see Source. Raises AgentError when it is not there or is not a regular file."""
+    """A plain file; see Source. Raises AgentError when it is not there or is not a regular file.
+
+    A NAS that hiccups (EIO), or has lost the handle (ESTALE), is asked again, with the path opened anew: it must be the
+    same size and mtime. Several threads may read at once.
+    """
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except FileNotFoundError as error:
-            raise AgentError("the source to stage from is not there", where=path) from error
-        self._before = os.fstat(self._fd)
-        if not stat.S_ISREG(self._before.st_mode):
-            os.close(self._fd)
-            raise AgentError("the source to stage from is not a regular file", where=path)
-        self._pages = Pages(self._fd)
+        self.path, self._guard = path, threading.Lock()
+        self._pages, self._before = self._patiently(lambda: _open(path))
+        self._old: list[int] = []  # another thread may be reading from it, so it is closed at the end
         self.size = self._before.st_size
 
     def read(self, view: memoryview, offset: int) -> int:
         """Fill `view` from `offset`."""
-        return self._pages.read(view, offset)
+        return self._patiently(lambda: self._pages.read(view, offset), self._reopen)
 
     def check(self) -> None:
         """Compare the descriptor with what it was."""
-        now = os.fstat(self._fd)
+        self._compare(self._patiently(lambda: os.fstat(self._pages.fd), self._reopen))
+
+    def close(self) -> None:
+        """Close the file."""
+        for fd in (*self._old, self._pages.fd):
+            os.close(fd)
+
+    def _reopen(self) -> None:
+        pages, found = _open(self.path)
+        with self._guard:
+            self._old.append(pages.fd)  # closed with the rest when it turns out to be another file
+            self._compare(found)
+            self._old.remove(pages.fd)
+            self._old.append(self._pages.fd)
+            self._pages = pages
+
+    def _compare(self, now: os.stat_result) -> None:
         if (now.st_size, now.st_mtime_ns) != (self._before.st_size, self._before.st_mtime_ns):  # a new link is none
             raise AgentError(
                 "the source was changed while it was being read",
@@ -63,9 +85,44 @@ class FileSource:
                 next="run again when nothing writes to it any more; nothing of it was kept",
             )
 
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+    def _patiently(self, call: Callable[[], _T], mend: Callable[[], None] | None = None) -> _T:
+        """The answer of `call`, tried again after an error that may pass."""
+        for pause in (*_PAUSES, None):
+            try:
+                return call()
+            except OSError as error:
+                if error.errno not in _PASSING:
+                    raise
+                if pause is None:
+                    name = errno.errorcode[error.errno]
+                    raise AgentError(
+                        "the source to stage from cannot be read",
+                        kind="node",
+                        where=self.path,
+                        found=f"{name} ({os.strerror(error.errno)}), {len(_PAUSES) + 1} times",
+                        next="look at the NAS and its mount, then run again: it goes on where it stopped",
+                    ) from error
+                time.sleep(pause)
+                if mend is not None:
+                    with suppress(OSError):  # then the next call fails again, and is counted
+                        mend()
+        raise AssertionError
+
+
+def _open(path: str) -> tuple[Pages, os.stat_result]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        raise AgentError("the source to stage from is not there", where=path) from error
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        os.close(fd)
+        raise
+    if not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise AgentError("the source to stage from is not a regular file", where=path)
+    return Pages(fd), found
 
 
 class TextSource:

@@ -12,34 +12,42 @@ import os
 import threading
 from typing import Any
 
-from sparkbuild.agent import digest, folder, ledger, stamps
+from sparkbuild.agent import digest, folder, ledger, links, stamps
+from sparkbuild.agent.adopt import Adopter
 from sparkbuild.agent.archives import Archives
-from sparkbuild.agent.assess import COPY, DETACH, KEEP, REPAIR, Assessor, Task
-from sparkbuild.agent.copy import fill, rename_into
+from sparkbuild.agent.assess import COPY, KEEP, REPAIR, Assessor, Task
+from sparkbuild.agent.copy import Copier
+from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import fsync_folder, inside
-from sparkbuild.agent.ledger import Draft, Ledger, Record
+from sparkbuild.agent.ledger import Ledger, Record
+from sparkbuild.agent.making import Maker, Opener
 from sparkbuild.agent.part import stem
 from sparkbuild.agent.protocol import AgentError, Reporter
-from sparkbuild.agent.sources import FileSource
-from sparkbuild.agent.wanted import Wanted, check_archive, of_request
+from sparkbuild.agent.streams import MOST, Buffers, Meter, each
+from sparkbuild.agent.wanted import Wish, check_archive, of_request
 
 _ENDS = (".part", ".chunks")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_STREAMS = 4
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "dst", "key", "parts", "min_free", "full"}, and the files as `wanted.of_request` reads them.
+    """Request {"store", "dst", "key", "parts", "what": see `wanted.of_request`, "min_free", "full", "verify": "quick"
+    or "full", "bwlimit": bytes per second or 0, "streams": files at once, "linked": files may have other names,
+    "peers": see peersource}.
 
-    Result {"bytes": written, "total": of all files, "files", "copied", "repaired_chunks", "removed"}. `full` reads
-    every file that is there; else those whose stamp is as it was are believed. Errors: kind "space" before anything
-    is written, "integrity" when a source is not what it should be, "config" for names and globs that make no sense.
+    Result {"bytes": written, "total": of all files, "files", "copied", "adopted", "repaired_chunks", "removed",
+    "links": made, "read": bytes from the sources, "received": from peers, "about"}. `full` reads every file that is
+    there; else those whose stamp is as it was are believed. `verify` is for files that other tools made, see adopt.
+    Errors: kind "space" before anything is written, "integrity" when a source is not what it should be, "config" for
+    what makes no sense, "node" when a source cannot be read.
     """
     dst = inside(request.get("store", ""), request["dst"])
     archives = Archives()
     try:
-        wanted = of_request(request, archives).files
+        wish = of_request(request, archives)
         with folder.locked(dst, lambda who: reporter.log(f"{dst} is being staged by another process ({who}): waiting")):
-            return _Staging(dst, request, wanted, archives, reporter).run()
+            return _Staging(dst, request, wish, archives, reporter).run()
     except OSError as error:
         if error.errno not in _FULL:
             raise
@@ -57,16 +65,18 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 class _Staging:
     """One staging of one folder, under its lock."""
 
-    def __init__(
-        self, dst: str, request: dict[str, Any], wanted: list[Wanted], archives: Archives, reporter: Reporter
-    ) -> None:
-        self.dst, self.request, self.wanted, self.archives, self.reporter = dst, request, wanted, archives, reporter
+    def __init__(self, dst: str, request: dict[str, Any], wish: Wish, archives: Archives, reporter: Reporter) -> None:
+        self.dst, self.request, self.wish, self.archives, self.reporter = dst, request, wish, archives, reporter
         self.draft = Draft(dst)
         self.before = self._ledger()
         self.known = {**self.draft.read(), **{record.name: record for record in self.before.files}}
+        self.links = list({link.name: link for link in (*self.draft.read_links(), *self.before.links)}.values())
         usable = (record.digest for record in self.known.values() if digest.function(record.digest))
         self.algorithm = next(usable, "") or digest.best()
-        self.written = self.chunks = self.copied = 0
+        self.stop = threading.Event()
+        self.meter = Meter(int(request.get("bwlimit") or 0), self.stop)
+        self.opener = Opener(archives, request, self.meter, reporter.log)
+        self.streams = max(1, min(MOST, int(request.get("streams") or _STREAMS)))
 
     def _ledger(self) -> Ledger:
         try:
@@ -79,26 +89,39 @@ class _Staging:
         """See `run` above."""
         check = _Counter(self.reporter, "check", None)
         stamped, full = stamps.read(self.dst, self.before), bool(self.request.get("full"))
-        assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, check.moved)
-        tasks = [assessor.task(wanted) for wanted in self.wanted]
-        names = {wanted.name for wanted in self.wanted}
+        adopter = Adopter(self.algorithm, self.request.get("verify") == "full", self.opener.from_nas, check.moved)
+        linked = bool(self.request.get("linked"))
+        assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, linked, adopter)
+        tasks = [assessor.task(wanted) for wanted in self.wish.files]
+        names = {wanted.name for wanted in self.wish.files} | {link.name for link in self.wish.links}
         gone = [name for name in self.known if name not in names and folder.holds(self.dst, name)]
+        gone += [name for name in links.gone(self.dst, self.links, names) if name not in gone]
         keep = {stem(task.wanted.name) + end for task in tasks if task.part.resumable for end in _ENDS}
         self._check_room(tasks, gone, keep)
         todo = [task for task in tasks if task.do != KEEP]
         if any(task.do in (COPY, REPAIR) for task in todo):
             check_archive(self.request, self.archives)
-        if todo or gone:
+        for task in tasks:
+            if task.text:
+                self.reporter.log(f"{task.do} {task.wanted.name}: {task.text}")
+        wrong = [link for link in self.wish.links if links.problem(self.dst, link)]
+        if todo or gone or wrong:
             self._open_up(todo, gone, keep)
-        records, proven = self._make(tasks)
+        records, proven, maker = self._make(tasks)
+        linked_anew = links.make(self.dst, wrong)
         made = self._close_up(records, proven)
         return {
-            "bytes": self.written,
+            "bytes": maker.written,
             "total": made.total,
             "files": len(records),
-            "copied": self.copied,
-            "repaired_chunks": self.chunks,
+            "copied": maker.copied,
+            "adopted": sum(1 for task in tasks if task.do == KEEP and task.text),
+            "repaired_chunks": maker.mended,
             "removed": len(gone),
+            "links": linked_anew,
+            "read": self.meter.read,
+            "received": self.meter.received,
+            "about": made.about,
         }
 
     def _check_room(self, tasks: list[Task], gone: list[str], keep: set[str]) -> None:
@@ -120,65 +143,44 @@ class _Staging:
 
     def _open_up(self, todo: list[Task], gone: list[str], keep: set[str]) -> None:
         """From here on the folder has no ledger, so that nothing takes it for whole."""
-        self.draft.start(list(self.known.values()))
+        self.draft.start(list(self.known.values()), (*self.links, *self.wish.links))
         if os.path.lexists(ledger.path_of(self.dst)):
             os.unlink(ledger.path_of(self.dst))
             fsync_folder(f"{self.dst}/{ledger.OURS}")
         folder.clear_leftovers(self.dst, keep)
-        for path in self._paths(gone):
-            self.reporter.log(f"removed {path}: no longer wanted")
-            os.unlink(path)
+        for name in gone:
+            self.reporter.log(f"removed {self.dst}/{name}: no longer wanted")
+        folder.remove(self.dst, gone)
         for task in todo:
-            self.reporter.log(f"{task.do} {task.wanted.name}" + (f": {task.text}" if task.text else ""))
+            if not task.text:
+                self.reporter.log(f"{task.do} {task.wanted.name}")
             if task.reclaim:
                 os.unlink(f"{self.dst}/{task.wanted.name}")
 
-    def _make(self, tasks: list[Task]) -> tuple[list[Record], dict[str, stamps.Stamp]]:
-        work = _Counter(self.reporter, "stage", sum(task.wanted.size for task in tasks if task.do != KEEP))
+    def _make(self, tasks: list[Task]) -> tuple[list[Record], dict[str, stamps.Stamp], Maker]:
+        todo = [task for task in tasks if task.record is None or task.stamp is None]
+        work = _Counter(self.reporter, "stage", sum(task.part.shape.data for task in todo))
+        streams = min(self.streams, len(todo))
+        copier = Copier(self.algorithm, Buffers(streams), self.stop, work.moved)
+        maker = Maker(self.dst, copier, self.opener, self.draft)
+        made = iter(each(streams, todo, maker.make, self.stop))
         records, proven = [], {}
         for task in tasks:
-            record, stamp = task.record, task.stamp
-            if record is None or stamp is None:
-                record, stamp = self._one(task, work)
+            if task.record is None or task.stamp is None:
+                record, stamp = next(made)
+            else:
+                record, stamp = task.record, task.stamp
             records.append(record)
             proven[record.name] = stamp
-        return records, proven
-
-    def _one(self, task: Task, work: _Counter) -> tuple[Record, stamps.Stamp]:
-        """Make one file whole under its name."""
-        wanted, path = task.wanted, folder.place(self.dst, task.wanted.name)
-        source = FileSource(path) if task.do == DETACH else self.archives.source(wanted.source)
-        try:
-            if source.size != wanted.size:
-                raise AgentError(
-                    f"the source of {wanted.name} has another size",
-                    kind="integrity",
-                    where=str(wanted.source.get("path", "")),
-                    found=f"{source.size} bytes",
-                    wanted=f"{wanted.size} bytes",
-                )
-            if task.do == REPAIR and task.record is not None:
-                task.part.adopt(path, task.record.chunks)
-            sha256 = wanted.sha256 or (task.record.sha256 if task.record else "")
-            copied = fill(task.part, source, self.algorithm, sha256, work.moved)
-        finally:
-            source.close()
-        record = Record(wanted.name, wanted.size, copied.sha256, copied.chunks, self.algorithm, wanted.identity)
-        self.draft.add(record)  # before the rename: a kill in between finds a whole part, not an unknown file
-        rename_into(task.part, path)
-        self.written += copied.written
-        self.copied += task.do != REPAIR
-        self.chunks += copied.fetched if task.do == REPAIR else 0
-        return record, stamps.of(os.lstat(path))
+        return records, proven, maker
 
     def _close_up(self, records: list[Record], proven: dict[str, stamps.Stamp]) -> Ledger:
         """The ledger comes back when what it says is on the disk."""
-        made = Ledger(self.request["key"], self.request["parts"], self.algorithm, tuple(records))
-        same = (self.before.key, self.before.parts, self.before.digest, self.before.files)
-        if not os.path.lexists(ledger.path_of(self.dst)) or same != (made.key, made.parts, made.digest, made.files):
-            made = ledger.write(self.dst, made)
-        else:
-            made = self.before
+        pointers = tuple(self.wish.links)
+        fields = (self.request["key"], self.request["parts"], self.algorithm, tuple(records))
+        made = Ledger(*fields, links=pointers, about=self.wish.about)
+        same = made == self.before._replace(at=made.at, seal=made.seal)
+        made = self.before if same and os.path.lexists(ledger.path_of(self.dst)) else ledger.write(self.dst, made)
         stamps.write(self.dst, made, proven)
         self.draft.end()
         folder.clear_leftovers(self.dst, set())

@@ -2,8 +2,9 @@
 
 `<dst>/.sparkbuild/stamps.json`: {"format": "sparkbuild-stamps", "version": 2, "seal": which ledger it was proven
 against, "ledger": the stamp of that ledger's file, "key" and "total" (bytes) out of it, "whole": whether every file of
-it is here, "files": {name: [dev, ino, size, mtime_ns, ctime_ns]}}. ctime cannot be set back by anybody, so a byte
-flipped with the mtime restored moves it; so do rename, link and chmod, each of which costs one harmless re-hash.
+it is here, "files": {name: [dev, ino, size, mtime_ns, ctime_ns]}, "links": {name: text}, "about"}.
+ctime cannot be set back by anybody, so a byte flipped with the mtime restored moves it; so do rename, link and chmod,
+each of which costs one harmless re-hash, unless we did it ourselves (`restamp`).
 A copied tree has other inodes, so its stamps prove nothing there.
 """
 
@@ -40,8 +41,21 @@ def read(dst: str, ledger: Ledger) -> dict[str, Stamp]:
     return files if isinstance(files, dict) else {}
 
 
-def unmoved(dst: str, key: str) -> int | None:
-    """The bytes of a folder in which nothing moved since all of it was proven against a ledger with this key; None
+def restamp(dst: str, ledger: Ledger, moved: dict[str, tuple[Stamp, Stamp]]) -> list[str]:
+    """Files that we gave another name, or took one from, keep being believed: name -> (its stamp before, after).
+
+    To be called under the folder's lock. Only for a file whose stamp was right before, and of which nothing moved but
+    the ctime; the others keep their old stamp, which costs one re-hash. Returns the names that were taken.
+    """
+    known = read(dst, ledger)
+    taken = [n for n, (old, new) in moved.items() if known.get(n) == old and old[:4] == new[:4]]
+    if taken:
+        write(dst, ledger, {**known, **{name: moved[name][1] for name in taken}})
+    return taken
+
+
+def unmoved(dst: str, key: str) -> tuple[int, dict[str, Any]] | None:
+    """(bytes, about) of a folder in which nothing moved since all of it was proven against a ledger with this key; None
     when that cannot be said. The ledger's own stamp stands for its content, so that it need not be read.
     """
     value = _load(dst)
@@ -51,7 +65,10 @@ def unmoved(dst: str, key: str) -> int | None:
         for name, stamp in value["files"].items():
             if of(os.lstat(f"{dst}/{name}")) != stamp:
                 return None
-        return int(value["total"])
+        for name, text in value.get("links", {}).items():
+            if os.readlink(f"{dst}/{name}") != text:
+                return None
+        return int(value["total"]), dict(value.get("about", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -72,6 +89,7 @@ def write(dst: str, ledger: Ledger, stamps: dict[str, Stamp]) -> None:
     try:
         found = of(os.lstat(ledger_path(dst)))
         value |= {"ledger": found, "whole": len(stamps) == len(ledger.files), "files": stamps}
+        value |= {"links": {link.name: link.text for link in ledger.links}, "about": ledger.about}
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump(value, file, ensure_ascii=False, separators=(",", ":"))
         os.rename(temporary, path)  # no fsync: it is a cache, and a torn one is read as none

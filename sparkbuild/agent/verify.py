@@ -14,12 +14,13 @@ import stat
 import threading
 from typing import Any
 
-from sparkbuild.agent import content, digest, folder, ledger, stamps
+from sparkbuild.agent import content, digest, folder, ledger, links, stamps
 from sparkbuild.agent.content import Found, Moved
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import Ledger, Record
 from sparkbuild.agent.protocol import AgentError, Reporter
+from sparkbuild.agent.shape import Shape
 
 _RANDOM = 4  # chunks per file, besides head and tail
 _SAMPLES = 16  # chunks per folder
@@ -29,45 +30,49 @@ _NOTHING = {"bytes": 0, "chunks": 0, "whole": ()}
 
 
 def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]:
-    """Query {"store", "dst", "key", "full"}; see `_fact` for the answer. Content is only looked at when the ledger has
-    that key (an empty or missing key is any).
+    """Query {"store", "dst", "key", "full", "linked", "what"}; see `_fact` for the answer. Content is only looked at
+    when the ledger has that key (an empty or missing key is any).
 
     Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read}. Then,
-    and with another key, "to_write" is what staging would write, if the query has what `wanted.of_request` needs and
-    the source is there; the table of contents of an archive is all that is read of it.
+    and with another key, "to_write" is what staging would write and "about" what the source is, if the query has "what"
+    (see `wanted.of_request`) and the source is there; of the source only tables of contents are read.
     """
     dst = inside(query.get("store", ""), query["dst"])
     if query.get("key") and not query.get("full"):
-        total = stamps.unmoved(dst, query["key"])
-        if total is not None and total < _SMALL and not _sampled(total):
-            return {"present": True, "key": query["key"], "bytes": total, "problems": [], "checked": dict(_NOTHING)}
+        still = stamps.unmoved(dst, query["key"])
+        if still is not None and still[0] < _SMALL and not _sampled(still[0]):
+            fact = {"present": True, "key": query["key"], "bytes": still[0], "about": still[1], "to_write": 0}
+            return {**fact, "problems": [], "checked": dict(_NOTHING)}
     try:
         made = ledger.read(dst)
     except ledger.LedgerError as error:
         text = f"the ledger in {dst} is unreadable: {error}"
-        return {"present": False, "busy": "", "problem": text, "to_write": _to_write(query, None)}
+        return {"present": False, "busy": "", "problem": text, **_expected(query, None)}
     if made is None:
-        return {"present": False, "busy": folder.busy(dst), "to_write": _to_write(query, None)}
+        return {"present": False, "busy": folder.busy(dst), **_expected(query, None)}
     if query.get("key") not in (None, "", made.key):
-        return {**_fact(made, [], _Checked()), "to_write": _to_write(query, made)}
-    return _Look(dst, made, moved or (lambda _size: None), full=bool(query.get("full"))).result()
+        return {**_fact(made, [], _Checked()), **_expected(query, made)}
+    return _Look(dst, made, moved or (lambda _size: None), query).result()
 
 
-def _to_write(query: dict[str, Any], made: Ledger | None) -> int | None:
+def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
+    """{"to_write": bytes, "about": what the source is found to be}; None and {} when the source cannot say."""
+    nothing: dict[str, Any] = {"to_write": None, "about": {}}
     if "what" not in query:
-        return None
+        return nothing
     from sparkbuild.agent import wanted  # noqa: PLC0415 - most looks find a ledger
     from sparkbuild.agent.archives import Archives  # noqa: PLC0415
 
     known = {record.name: record for record in made.files} if made else {}
     archives = Archives()
     try:
-        found = wanted.of_request(query, archives).files
+        wish = wanted.of_request(query, archives)
     except (AgentError, OSError):
-        return None  # not fetched yet, or not to be read: staging will say so
+        return nothing  # not fetched yet, or not to be read: staging will say so
     finally:
         archives.close()
-    return sum(item.size for item in found if not item.is_in(known.get(item.name)))
+    new = [item for item in wish.files if not item.is_in(known.get(item.name))]
+    return {"to_write": sum(Shape(item.size, item.extents).data for item in new), "about": wish.about}
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -93,15 +98,17 @@ class _Checked:
 
 
 def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked) -> dict[str, Any]:
-    """{"present", "key", "parts", "bytes": size of all files, "problems": [{"file", "text", "bytes": to be written
-    again}], "checked": {"bytes", "chunks", "whole": [names]}}.
+    """{"present", "key", "parts", "about", "bytes": of data in all files, "problems": [{"file", "text", "bytes": to be
+    written again}], "to_write": sum of these, "checked": {"bytes", "chunks", "whole": [names]}}.
     """
     return {
         "present": True,
         "key": made.key,
         "parts": made.parts,
+        "about": made.about,
         "bytes": made.total,
         "problems": problems,
+        "to_write": sum(problem["bytes"] for problem in problems),
         "checked": {"bytes": checked.bytes, "chunks": checked.chunks, "whole": checked.whole},
     }
 
@@ -109,8 +116,9 @@ def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked) -> di
 class _Look:
     """One look at one folder."""
 
-    def __init__(self, dst: str, made: Ledger, moved: Moved, *, full: bool) -> None:
-        self.dst, self.made, self.full, self.moved = dst, made, full, moved
+    def __init__(self, dst: str, made: Ledger, moved: Moved, query: dict[str, Any]) -> None:
+        self.dst, self.made, self.moved = dst, made, moved
+        self.full, self.linked = bool(query.get("full")), bool(query.get("linked"))
         self.guard = threading.Lock()
         self.checked = _Checked()
         self.problems: list[dict[str, Any]] = []
@@ -122,6 +130,10 @@ class _Look:
         for record in self._sample(trusted):
             del self.proven[record.name]  # its stamp lies, so that staging reads all of it as well
             self._read_whole(record, remember=False)
+        for link in self.made.links:
+            text = links.problem(self.dst, link)
+            if text:
+                self.problems.append({"file": link.name, "text": text, "bytes": 0})
         if self.proven != self.known:
             stamps.write(self.dst, self.made, self.proven)
         return _fact(self.made, self.problems, self.checked)
@@ -132,15 +144,15 @@ class _Look:
         try:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            self._problem(record, f"{record.name} is missing", record.size)
+            self._problem(record, f"{record.name} is missing", record.data)
             return False
         if not stat.S_ISREG(found.st_mode):
             text = f"{record.name} is {content.kind(found)}, wanted a regular file"
-            self._problem(record, text, record.size)
+            self._problem(record, text, record.data)
             return False
-        if found.st_nlink > 1:
+        if found.st_nlink > 1 and not self.linked:
             text = f"{record.name} has {found.st_nlink} names (hard links): a write to another one would change it"
-            self._problem(record, text, record.size)
+            self._problem(record, text, record.data)
             return False
         stamp = stamps.of(found)
         if self.full or self.known.get(record.name) != stamp or found.st_size != record.size:
@@ -187,7 +199,8 @@ class _Look:
 
 
 def _bytes_of(record: Record, found: Found) -> int:
-    return sum(min(CHUNK, record.size - index * CHUNK) for index in found.bad)
+    shape = Shape(record.size, record.extents)
+    return sum(map(shape.weight, found.bad))
 
 
 def _picks(files: list[Record]) -> list[tuple[Record, int]]:
@@ -199,8 +212,11 @@ def _picks(files: list[Record]) -> list[tuple[Record, int]]:
         return []  # cannot be computed here: stamps alone, and sha256 when one moves
     picks = []
     for record in files:
-        last = digest.count(record.size) - 1
-        picks += [(record, index) for index in {0, last} | {_random(last + 1) for _ in range(_RANDOM)}]
+        filled = (
+            list(Shape(record.size, record.extents).with_data()) if record.extents else range(digest.count(record.size))
+        )
+        last = len(filled) - 1
+        picks += [(record, filled[at]) for at in {0, last} | {_random(last + 1) for _ in range(_RANDOM)}]
     while len(picks) > _SAMPLES:
         picks[_random(len(picks))] = picks[-1]
         picks.pop()

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent import ledger
-from sparkbuild.agent.ledger import Draft, Ledger, LedgerError, Record
+from sparkbuild.agent.draft import Draft
+from sparkbuild.agent.ledger import Ledger, LedgerError, Record
 from tests.agent.driver import look
 
 RECORD = Record("a/b.bin", 5, "c" * 64, b"12345678", "xxh3_64", {"kind": "file", "of": "x"})
