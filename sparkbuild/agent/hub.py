@@ -145,11 +145,9 @@ def _shards(index: str) -> set[str]:
     def look() -> set[bytes]:
         found: set[bytes] = set()
         rest = b""
-        with open(index, "rb") as file:
-            while block := file.read(_BLOCK):
-                rest += block
-                found |= set(_SHARD.findall(rest))
-                rest = rest[-512:]
+        for block in nas.blocks(index, _BLOCK):
+            rest = rest[-512:] + block
+            found |= set(_SHARD.findall(rest))
         return found
 
     return {name.decode(errors="replace") for name in nas.patient(index, look)}

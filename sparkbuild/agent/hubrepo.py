@@ -17,7 +17,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 _SOME = 6  # names that a message shows
 _REF = 1024  # bytes of a ref that anyone would read
-_TREE = 32 << 20
+_TREE = 8 << 20  # bytes, some 40,000 files: parsed, more would be too much memory for the agent
 
 
 class Entry(NamedTuple):
@@ -97,7 +97,7 @@ def read_ref(place: Place, ref: str) -> str:
         data = nas.small(f"{place.path}/refs/{ref}", _REF)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return ""
-    commit = data.decode("ascii", errors="replace").strip()
+    commit = (data or b"").decode("ascii", errors="replace").strip()
     if not COMMIT.fullmatch(commit):
         raise AgentError(
             "a ref of the hub cache does not hold a commit",
@@ -174,13 +174,13 @@ def tree(place: Place, commit: str) -> Tree | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        value = json.loads(data)
+        value = json.loads(data) if data is not None else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict) or value.get("format_version") != 1 or not isinstance(value.get("files"), dict):
         return None
     files = value["files"]
-    return Tree(files, data) if all(isinstance(entry, dict) for entry in files.values()) else None
+    return Tree(files, data or b"") if all(isinstance(entry, dict) for entry in files.values()) else None
 
 
 def size_of(path: str) -> int:

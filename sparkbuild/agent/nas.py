@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from sparkbuild.agent.protocol import AgentError
@@ -146,14 +146,23 @@ def true_path(folder: str) -> str:
     return patient(folder, look)
 
 
-def small(path: str, limit: int) -> bytes:
-    """All of a small file. Raises FileNotFoundError, and AgentError when it has more than `limit` bytes."""
+def small(path: str, limit: int) -> bytes | None:
+    """All of a small file, None when it has more than `limit` bytes. Raises OSError when there is none."""
 
     def look() -> bytes:
-        with open(path, "rb") as file:
-            return file.read(limit + 1)
+        return b"".join(blocks(path, limit + 1, limit + 1))
 
     data = patient(path, look)
-    if len(data) > limit:
-        raise AgentError("a file is far too big for what it should be", where=path, wanted=f"at most {limit} bytes")
-    return data
+    return data if len(data) <= limit else None
+
+
+def blocks(path: str, size: int, limit: int = 1 << 62) -> Iterator[bytes]:
+    """A file in blocks of `size` bytes, no more than `limit`; nothing of it stays in the page cache."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while limit > 0 and (block := os.read(fd, min(size, limit))):
+            yield block
+            limit -= len(block)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
