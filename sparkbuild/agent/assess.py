@@ -7,7 +7,7 @@ import stat
 from typing import NamedTuple
 
 from sparkbuild.agent import content, stamps
-from sparkbuild.agent.adopt import Adopted, Adopter
+from sparkbuild.agent.foreign import Adopted, Adopter
 from sparkbuild.agent.ledger import Record
 from sparkbuild.agent.part import Part
 from sparkbuild.agent.shape import Shape

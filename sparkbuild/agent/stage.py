@@ -13,12 +13,12 @@ import threading
 from typing import Any
 
 from sparkbuild.agent import digest, folder, ledger, links, stamps
-from sparkbuild.agent.adopt import Adopter
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.assess import COPY, KEEP, REPAIR, Assessor, Task
 from sparkbuild.agent.copy import Copier
 from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import fsync_folder, inside
+from sparkbuild.agent.foreign import Adopter
 from sparkbuild.agent.ledger import Ledger, Record
 from sparkbuild.agent.making import Maker, Opener
 from sparkbuild.agent.part import stem
@@ -38,7 +38,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
     Result {"bytes": written, "total": of all files, "files", "copied", "adopted", "repaired_chunks", "removed",
     "links": made, "read": bytes from the sources, "received": from peers, "about"}. `full` reads every file that is
-    there; else those whose stamp is as it was are believed. `verify` is for files that other tools made, see adopt.
+    there; else those whose stamp is as it was are believed. `verify` is for files that other tools made, see foreign.
     Errors: kind "space" before anything is written, "integrity" when a source is not what it should be, "config" for
     what makes no sense, "node" when a source cannot be read.
     """
