@@ -67,7 +67,7 @@ class Wish(NamedTuple):
 def of_request(request: dict[str, Any], archives: Archives) -> Wish:
     """The wish for request["what"], an object with a "kind". Raises AgentError when it cannot be had or makes no sense.
 
-    Relative paths are inside request["store"].
+    Relative paths are inside request["store"]. A planner is told request["dst"], which may be its own source.
     """
     what = request.get("what")
     kind = what.get("kind") if isinstance(what, dict) else None
@@ -83,7 +83,7 @@ def of_request(request: dict[str, Any], archives: Archives) -> Wish:
             if error.name != module:
                 raise
             raise AgentError("this sparkbuild cannot stage that kind", kind="config", found=repr(kind)) from error
-        found = planner.wish(what, request.get("store", ""), archives)
+        found = planner.wish({**what, "dst": request.get("dst", "")}, request.get("store", ""), archives)
     _check_names([item.name for item in found.files] + [link.name for link in found.links])
     for link in found.links:
         if not safe_text(link.name, link.text):

@@ -401,6 +401,8 @@ def test_src_is_dst(tmp_path: Path, source: Path) -> None:
     (tmp_path / "node").mkdir()
     (tmp_path / "node" / cache.name).symlink_to(cache.folder)
     assert refused(source, dst=tmp_path / "node" / cache.name)["what"] == what
+    assert Mirror(tmp_path / "linked").refused(source)["what"] == what
+    assert not (cache.folder / ".sparkbuild").exists()
     assert planned(source, dst=tmp_path / "elsewhere" / cache.name).links
 
 

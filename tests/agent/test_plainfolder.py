@@ -50,7 +50,7 @@ def refused(path: Path, **more: Any) -> dict[str, str]:
 
 
 def stage(top: Path, dst: Path, **more: Any) -> Answer:
-    what = {"kind": "folder", "path": str(top), "members": [], "skip": [], "dst": str(dst), **more}
+    what = {"kind": "folder", "path": str(top), "members": [], "skip": [], **more}
     return call("stage", {"store": "/", "dst": str(dst), "key": key(), "parts": {}, "what": what})
 
 
@@ -170,5 +170,7 @@ def test_src_is_dst(top: Path, tmp_path: Path) -> None:
     for dst in (top, tmp_path / "link", top / "weights", top / "new/deeper", top.parent, tmp_path / "link/new"):
         assert refused(top, dst=str(dst))["what"] == "a folder cannot be staged into itself", dst
     assert refused(tmp_path / "link", dst=str(top))["found"] == f"the same folder as {top}"
+    assert stage(top, tmp_path / "link").last["what"] == "a folder cannot be staged into itself"
+    assert not (top / ".sparkbuild/lock").exists()
     for dst in (tmp_path / "dst", top.parent / "beside", top.parent / "model2/x"):
         assert len(planned(top, dst=str(dst)).files) == 3

@@ -22,7 +22,7 @@ class Mirror:
 
     def call(self, source: Path, revision: str = "main", skip: tuple[str, ...] = ()) -> Answer:
         what = {"kind": "hub-mirror", "cache": str(source), "repo": self.repo, "revision": revision}
-        what |= {"skip": list(skip), "dst": str(self.folder)}
+        what |= {"skip": list(skip)}
         request = {"store": "/", "dst": str(self.folder), "key": key(), "parts": {}, "min_free": 0, "what": what}
         return call("stage", request)
 
