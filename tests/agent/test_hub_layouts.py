@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -107,3 +108,13 @@ def test_another_revision_takes_the_place_of_the_first(tmp_path: Path) -> None:
     assert not [name for name in mirror.names() if old.commit in name]
     mirror.holds(new)
     assert os.readlink(new.snapshot / "new.bin").rpartition("/")[2] in str(mirror.names())
+
+
+def test_a_mirror_made_by_hand_is_adopted(tmp_path: Path) -> None:
+    """Nothing is read from the source: the blobs are proven by their names."""
+    cache, mirror = usual(tmp_path / "nas"), Mirror(tmp_path / "node")
+    shutil.copytree(cache.folder, mirror.folder, symlinks=True)
+    answer = mirror.call(tmp_path / "nas")
+    assert answer.code == 0, answer.events
+    assert (answer.last["read"], answer.last["bytes"], answer.last["adopted"]) == (0, 0, 5)
+    mirror.holds(cache)
