@@ -50,7 +50,8 @@ class Offer:
     def __init__(self, dst: str, key: str, *, expected: bool) -> None:
         self._dst, self._key, self._expected = dst, key, expected
         self._began = time.time() - 0.02  # a file's time is that of the last tick
-        self._start = self._held = self._moved = time.monotonic()
+        self._start = self._moved = time.monotonic()
+        self._held = self._start - GRACE
         self._looked, self._coming, self._seen, self._signs = 0.0, True, False, 0
         self._guard = threading.Lock()
         self._records: dict[str, Record] = {}

@@ -34,11 +34,11 @@ Moved = Callable[[int], None]
 
 
 class Peer:
-    """Where one node gives. `failures` in a row."""
+    """Where one node gives. `failures` in a row; those of several files at the same moment are one."""
 
     def __init__(self, host: str, port: int) -> None:
         self.place, self.name = (host, port), f"{host}:{port}"
-        self.failures = 0
+        self.failures, self.failed_at = 0, 0.0
 
 
 class Peers:
@@ -55,11 +55,13 @@ class Peers:
         """Those that are worth asking."""
         return [peer for peer in self._peers if peer.failures < TIRED]
 
-    def failed(self, peer: Peer, name: str, problem: str) -> None:
-        """Keep in mind that a peer did not give a file."""
+    def failed(self, peer: Peer, name: str, problem: str, since: float) -> None:
+        """Keep in mind that a peer did not give a file that it was asked for at `since`."""
         with self._guard:
-            peer.failures += 1
-            left = peer.failures == TIRED
+            counts = since >= peer.failed_at
+            if counts:
+                peer.failures, peer.failed_at = peer.failures + 1, time.monotonic()
+            left = counts and peer.failures == TIRED
         self._told(f"{peer.name} does not give {name}: {problem}" + ("; it is not asked again" if left else ""))
 
     def gave(self, peer: Peer) -> None:
@@ -101,7 +103,7 @@ class PeerSource:
         self._givers: list[Peer] = []  # whose bytes are in it
         self._stream: _Stream | None = None
         self._nas: Source | None = None
-        self._again = False
+        self._again, self._since = False, 0.0
 
     def read(self, view: memoryview, offset: int) -> int:
         """Fill `view` from `offset`, from the first peer that gives, then from the NAS."""
@@ -126,8 +128,11 @@ class PeerSource:
             self._nas.close()
 
     def confirms(self, sha256: str) -> bool:
-        """Whether a file that nobody knew a digest of is what those who gave it have under that name."""
-        return all(self._is(peer, sha256) for peer in self._givers)
+        """Whether a file that nobody knew a digest of is what one who has it whole says it is. Always, when all of it
+        came from the NAS.
+        """
+        others = [peer for peer in self._peers.usable() if peer not in self._givers]
+        return not self._givers or any(self._is(peer, sha256) for peer in (*reversed(self._givers), *others))
 
     def distrust(self) -> bool:
         """Read the NAS alone from now on; False when that was done before."""
@@ -150,6 +155,7 @@ class PeerSource:
         try:
             if self._stream is None or self._stream.at != offset:
                 self._hang_up()
+                self._since = time.monotonic()
                 self._stream = _Stream(peer, self._peers, self._wanted, offset)
             got = self._stream.read(view)
             problem = self._stream.problem
@@ -163,7 +169,7 @@ class PeerSource:
         if got < len(view):
             self._hang_up()
             self._left.pop(0)
-            self._peers.failed(peer, self._wanted.name, problem)
+            self._peers.failed(peer, self._wanted.name, problem, self._since)
         elif offset + got == self.size:
             self._peers.gave(peer)
         return got
@@ -175,15 +181,17 @@ class PeerSource:
 
     def _fallback(self) -> Source:
         if self._nas is None:
-            self._nas = self._opened()
-            if self._nas.size != self.size:
+            nas = self._opened()
+            if nas.size != self.size:
+                nas.close()
                 raise AgentError(
                     f"the source of {self._wanted.name} has another size",
                     kind="integrity",
                     where=self.path,
-                    found=f"{self._nas.size} bytes",
+                    found=f"{nas.size} bytes",
                     wanted=f"{self.size} bytes",
                 )
+            self._nas = nas
         return self._nas
 
 
