@@ -18,11 +18,14 @@ OBSERVERS = {
     "archive": "assembled",
     "image": "images",
     "staged": "verify",
+    "export": "linked",
     "lane": "lanes",
     "node": "node",
     "preflight": "preflight",
     "network": "network",
     "pruned": "oldimages",
+    "room": "room",
+    "inventory": "inventory",
 }
 WAITING = {"node", "preflight"}  # for docker, for peers: others are looked at meanwhile
 

@@ -37,8 +37,8 @@ except OSError as error:
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request: {"store", "docker", "recipe", "launch", "rank", "world_size", "key", "parts", "argv", "env", "host",
-    "port", "model_id", "protect", "lock"}. Port 0: this rank serves nobody.
+    """Request: {"store", "docker", "recipe", "launch", "rank", "world_size", "key", "parts", "argv", "env", "uses",
+    "host", "port", "model_id", "protect", "lock"}. Port 0: this rank serves nobody.
 
     `env` may hold secrets: it goes to the process and nowhere else. Result: {"record": LaneRecord}. Errors: kind
     "port" when the port is held, "engine" when a lane of this recipe still runs.
@@ -125,6 +125,7 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
             "start_ticks": procs.start_ticks(process.pid) or 0,
             "boot_id": procs.boot_id(),
             "argv": argv,
+            "uses": list(request.get("uses", [])),
             "host": request["host"],
             "port": request["port"],
             "model_id": request["model_id"],

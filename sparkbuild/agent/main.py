@@ -26,6 +26,8 @@ VERBS = {
     "record": "record",
     "stage": "stage",
     "verify": "verify",
+    "scrub": "scrub",
+    "evict": "evict",
     "launch": "launch",
     "note": "note",
     "watch": "watch",
@@ -41,6 +43,7 @@ VERBS = {
     "describe": "describe",
     "prune": "oldimages",
     "adopt": "adopt",
+    "linktree": "linktree",
 }
 
 

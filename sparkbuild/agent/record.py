@@ -44,6 +44,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             "start_ticks": 0,
             "boot_id": procs.boot_id(),
             "argv": list(request["argv"]),
+            "uses": list(request.get("uses", [])),
             "host": request["host"],
             "port": request["port"],
             "model_id": request["model_id"],

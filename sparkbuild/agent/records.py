@@ -11,8 +11,9 @@ class LaneRecord(TypedDict, total=False):
     `runtime` process: `pid` with `start_ticks` (field 22 of /proc/<pid>/stat) and `boot_id` name one process for ever;
     a pid alone does not. `runtime` docker: `container` is its full id, pid is 0, and the log is docker's. `launch` is
     the same text on all ranks of one launch. Times are unix seconds. `log` is relative to the store. `port` is 0 on
-    ranks that serve nobody. `ready` and `gates` are of rank 0, and stay None until each was passed. `stopping`: it was
-    told to stop, {"at": time, "by": who}; `stopped_at`: it has.
+    ranks that serve nobody. `uses` are the absolute folders of the node that it reads. `ready` and `gates` are of rank
+    0, and stay None until each was passed. `stopping`: it was told to stop, {"at": time, "by": who}; `stopped_at`: it
+    has.
     """
 
     format: str
@@ -28,6 +29,7 @@ class LaneRecord(TypedDict, total=False):
     start_ticks: int
     boot_id: str
     argv: list[str]
+    uses: list[str]
     host: str
     port: int
     model_id: str

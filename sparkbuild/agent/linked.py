@@ -1,0 +1,83 @@
+"""Is an export as its manifest says? Only looked at: no content is read, and nothing is asked of the source."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sparkbuild.agent import folder, ledger, linkwish, mountlist, stamps
+from sparkbuild.agent.files import inside
+from sparkbuild.agent.ledger import LedgerError
+from sparkbuild.agent.linktree import names, problem
+from sparkbuild.agent.linkwish import EMPTY, HARD, POINTER, Entry
+from sparkbuild.agent.protocol import AgentError
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """Query {"store", "dst", "what"?}; {"present": true, "key", "parts", "commit", "files": how many, "mounts":
+    [{"source", "target", "read_only"}], "problems": [{"file", "text"}]}. Without a manifest {"present": false, "busy":
+    who works on it, "problem": why it cannot be read}.
+
+    With "what" (see linkwish.wish), an export of folders that were staged anew since is held against them.
+    """
+    dst = inside(query.get("store", ""), query["dst"])
+    try:
+        made = mountlist.read(dst)
+    except LedgerError as error:
+        return {"present": False, "busy": "", "problem": f"the manifest in {dst} is unreadable: {error}"}
+    if made is None:
+        return {"present": False, "busy": folder.busy(dst)}
+    entries = _entries(made)
+    found = [{"file": name, "text": text} for name, entry in entries.items() if (text := problem(dst, entry))]
+    strange = (name for name in names(dst) if name not in entries)
+    found += [{"file": name, "text": f"{name} is not of the export"} for name in strange]
+    found += [{"file": path, "text": text} for path, text in _sources(made, entries, query, dst)]
+    return {
+        "present": True,
+        "key": made["key"],
+        "parts": made["parts"],
+        "commit": made["commit"],
+        "files": len(entries),
+        "mounts": made["mounts"],
+        "problems": found,
+    }
+
+
+def _entries(made: dict[str, Any]) -> dict[str, Entry]:
+    bound = _bound(made)
+    found = [
+        *(Entry(one["name"], HARD, one["of"]) for one in made["files"]),
+        *(Entry(one["name"], POINTER, one["text"]) for one in made["pointers"]),
+        *(Entry(name, EMPTY, bound.get(name, "")) for name in made["empty"]),
+    ]
+    return {entry.name: entry for entry in found}
+
+
+def _bound(made: dict[str, Any]) -> dict[str, str]:
+    """The files that are bound, by name."""
+    above = f"{made['target'].rstrip('/')}/"
+    return {one["target"].removeprefix(above): one["source"] for one in made["mounts"][1:]}
+
+
+def _sources(made: dict[str, Any], entries: dict[str, Entry], query: dict[str, Any], dst: str) -> list[tuple[str, str]]:
+    """What the staged folders say, if any of them was staged anew since."""
+    moved = [one["folder"] for one in made["sources"] if _stamp(one["folder"]) != one["ledger"]]
+    if not moved or "what" not in query:
+        return [(path, f"{path} is not what the export was made from") for path in moved]
+    try:
+        wish = linkwish.wish(query["what"], query.get("store", ""), dst, bound=_bound(made))
+    except AgentError as error:
+        return [(str(error.fields["where"]), f"{error.fields['where']}: {error.fields['what']}")]
+    if wish.commit != made["commit"]:
+        return [(moved[0], f"it is of commit {made['commit'][:12]}, the mirror has {wish.commit[:12]} now")]
+    other = {name: (entry.how, entry.path) for name, entry in wish.entries.items()}
+    mine = {name: (entry.how, entry.path) for name, entry in entries.items()}
+    differ = sorted(name for name in {*other, *mine} if other.get(name) != mine.get(name))
+    return [(name, f"{name} is staged otherwise by now") for name in differ]
+
+
+def _stamp(path: str) -> stamps.Stamp | None:
+    try:
+        return stamps.of(os.lstat(ledger.path_of(path)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None

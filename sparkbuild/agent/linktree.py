@@ -1,0 +1,286 @@
+"""Make an export of staged folders: hard links, symbolic links and empty files, and the manifest of its mounts.
+
+As staging does, the manifest goes before anything is changed and comes back last, and each name changes at once: a kill
+leaves an export without a manifest, which nothing takes for whole, and the next run makes what is missing. What is
+right is left alone, so an export that a lane uses is not touched by a run that has nothing to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from sparkbuild.agent import folder, linkwish, mountlist, stamps, uses
+from sparkbuild.agent.files import fsync_folder, inside
+from sparkbuild.agent.lanes import shelf_of
+from sparkbuild.agent.ledger import OURS, LedgerError
+from sparkbuild.agent.linkwish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
+from sparkbuild.agent.part import stem
+from sparkbuild.agent.protocol import AgentError, Reporter
+
+_SHOWN = 5
+_NEXT_DISK = "give the export a `path`, or the block a `dst`, so that both are on one disk"
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "docker", "dst": the export's folder, "key", "parts", "what": see linkwish.wish}. Result
+    {"files": in all, "made": hard links, "pointers", "empty", "removed", "mounts", "commit"}.
+
+    Errors: kind "config" when a running lane uses what would change, when the folder holds what is not ours, when the
+    two are on different file systems, and for what makes no sense; "integrity" when a staged folder is not whole.
+    """
+    store = request.get("store", "")
+    dst, what = inside(store, request["dst"]), request["what"]
+    folders = linkwish.folders_of(what, store)
+    _refuse_nested(dst, folders)
+    for path in folders:
+        linkwish.staged(path)  # before a lock makes an empty folder of what is not there
+    with contextlib.ExitStack() as locks:
+        for path in (dst, *sorted(set(folders))):  # everyone in this order, the export's own first
+            locks.enter_context(folder.locked(path, partial(_waiting, reporter, path)))
+        wish = linkwish.wish(what, store, dst)
+        return _Linking(dst, request, wish, reporter).run()
+
+
+class _Linking:
+    """One run on one export, under the locks of all that it touches."""
+
+    def __init__(self, dst: str, request: dict[str, Any], wish: LinkWish, reporter: Reporter) -> None:
+        self.dst, self.request, self.wish, self.reporter = dst, request, wish, reporter
+        try:
+            self.before = mountlist.read(dst)
+        except LedgerError as error:
+            reporter.log(f"the manifest in {dst} is unreadable: {error}")
+            self.before = None
+        self.ours = {*mountlist.noted(dst), *(mountlist.names(self.before) if self.before else ())}
+
+    def run(self) -> dict[str, Any]:
+        """See `run` above."""
+        entries, there = self.wish.entries, names(self.dst)
+        wrong = [entry for entry in entries.values() if problem(self.dst, entry)]
+        gone = sorted(name for name in there if name in self.ours and name not in entries)
+        self._refuse_strangers(there, {entry.name for entry in wrong})
+        if wrong or gone:
+            self._check_disk(wrong)
+            self._refuse_used(wrong, gone)
+            mountlist.withdraw(self.dst, [*self.ours, *entries])
+            before = {staged.path: _stamps(staged) for staged in self.wish.folders}
+            self._change(wrong, gone)
+            for staged in self.wish.folders:
+                self._restamp(staged, before[staged.path])
+        manifest = self._manifest()
+        if wrong or gone or not mountlist.same(self.before, manifest):
+            mountlist.write(self.dst, manifest)
+        mountlist.forget(self.dst)
+        counts = {how: sum(entry.how == how for entry in wrong) for how in (HARD, POINTER, EMPTY)}
+        return {
+            "files": len(entries),
+            "made": counts[HARD],
+            "pointers": counts[POINTER],
+            "empty": counts[EMPTY],
+            "removed": len(gone),
+            "mounts": len(self.wish.mounts),
+            "commit": self.wish.commit,
+        }
+
+    def _refuse_strangers(self, there: list[str], wrong: set[str]) -> None:
+        """What we did not make is not removed: the folder may have been meant for something else."""
+        found = [name for name in there if name not in self.ours and (name not in self.wish.entries or name in wrong)]
+        if found:
+            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            raise AgentError(
+                "the folder of an export holds what is not of it",
+                kind="config",
+                where=self.dst,
+                found=", ".join(found[:_SHOWN]) + more,
+                wanted="a folder of its own",
+                next="move them away, or give the export another `path`",
+            )
+
+    def _check_disk(self, wrong: list[Entry]) -> None:
+        here = os.stat(self.dst).st_dev
+        for entry in wrong:
+            if entry.how == HARD and os.lstat(entry.path).st_dev != here:
+                raise _other_disk(entry, self.dst)
+
+    def _refuse_used(self, wrong: list[Entry], gone: list[str]) -> None:
+        """A new name, or one less, moves ctime and link count of a staged file: engines watch both."""
+        touched = [self.dst]
+        replaced = [name for name in (*gone, *(entry.name for entry in wrong)) if _is_linked(f"{self.dst}/{name}")]
+        touched += dict.fromkeys(entry.folder for entry in wrong if entry.how == HARD)
+        if replaced:  # which folder each was of is not known for sure
+            touched += [staged.path for staged in self.wish.folders]
+        shelf = shelf_of(self.request)
+        uses.refuse(self.request.get("store", ""), dict.fromkeys(touched), "making or removing links of it", shelf)
+
+    def _change(self, wrong: list[Entry], gone: list[str]) -> None:
+        folder.clear_leftovers(self.dst, set())
+        folder.remove(self.dst, [name for name in gone if folder.holds(self.dst, name)])
+        above = {os.path.dirname(name) for name in gone}
+        for entry in wrong:
+            self._make(entry, folder.place(self.dst, entry.name))
+            above.add(os.path.dirname(entry.name))
+        for path in sorted({*above, *map(os.path.dirname, above)}):
+            if os.path.isdir(f"{self.dst}/{path}"):
+                fsync_folder(f"{self.dst}/{path}".rstrip("/"))
+
+    def _make(self, entry: Entry, path: str) -> None:
+        temporary = f"{self.dst}/{OURS}/{stem(entry.name)}.link"
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        if entry.how == HARD:
+            _link(entry, temporary, self.dst)
+        elif entry.how == POINTER:
+            os.symlink(entry.path, temporary)
+        else:
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
+        os.rename(temporary, path)
+
+    def _restamp(self, staged: Staged, before: dict[str, stamps.Stamp]) -> None:
+        """What we moved is believed as before: nobody need read it again."""
+        after = _stamps(staged)
+        moved = {name: (old, after[name]) for name, old in before.items() if name in after and after[name] != old}
+        if moved:
+            last = max(moved, key=lambda name: moved[name][1][-1])
+            stamps.let_settle(os.lstat(f"{staged.path}/{last}"))
+            again = _stamps(staged)
+            moved = {name: (old, again[name]) for name, (old, _) in moved.items() if name in again}
+            stamps.restamp(staged.path, staged.ledger, moved)
+
+    def _manifest(self) -> dict[str, Any]:
+        entries, what = self.wish.entries.values(), self.request["what"]
+        files = []
+        for entry in entries:
+            if entry.how == HARD:
+                found = os.lstat(entry.path)
+                files.append({"name": entry.name, "of": entry.path, "dev": found.st_dev, "ino": found.st_ino})
+        return {
+            "format": mountlist.FORMAT,
+            "version": mountlist.VERSION,
+            "key": self.request["key"],
+            "parts": self.request["parts"],
+            "kind": what["kind"],
+            "commit": self.wish.commit,
+            "target": what["target"],
+            "sources": [{"folder": staged.path, "ledger": staged.stamp} for staged in self.wish.folders],
+            "files": files,
+            "pointers": [{"name": entry.name, "text": entry.path} for entry in entries if entry.how == POINTER],
+            "empty": [entry.name for entry in entries if entry.how == EMPTY],
+            "mounts": self.wish.mounts,
+        }
+
+
+def _waiting(reporter: Reporter, path: str, who: str) -> None:
+    reporter.log(f"{path} is being worked on by another process ({who}): waiting")
+
+
+def names(dst: str) -> list[str]:
+    """Everything in an export that is no folder, links to folders too, without what is kept for ourselves."""
+    found, folders = [], [""]
+    while folders:
+        above = folders.pop()
+        with os.scandir(f"{dst}/{above}") as inner:
+            for one in inner:
+                name = f"{above}{one.name}"
+                if name == OURS:
+                    continue
+                if one.is_dir(follow_symlinks=False):
+                    folders.append(f"{name}/")
+                else:
+                    found.append(name)
+    return sorted(found)
+
+
+def problem(dst: str, entry: Entry) -> str:
+    """What is wrong with one name of an export, "" when nothing is."""
+    try:
+        found = os.lstat(f"{dst}/{entry.name}")
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{entry.name} is missing"
+    if entry.how == POINTER:
+        text = os.readlink(f"{dst}/{entry.name}") if stat.S_ISLNK(found.st_mode) else ""
+        return "" if text == entry.path else f"{entry.name} leads to {text!r}, wanted {entry.path!r}"
+    if not stat.S_ISREG(found.st_mode):
+        return f"{entry.name} is no regular file"
+    if entry.how == EMPTY:
+        right = not found.st_size and found.st_nlink == 1
+        return "" if right else f"{entry.name} is no empty file of its own, and one is to be bound onto it"
+    return _not_linked(entry, found)
+
+
+def _not_linked(entry: Entry, found: os.stat_result) -> str:
+    try:
+        staged = os.lstat(entry.path)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"{entry.name}: the staged file {entry.path} is missing"
+    return "" if os.path.samestat(found, staged) else f"{entry.name} is not the file {entry.path}"
+
+
+def _stamps(staged: Staged) -> dict[str, stamps.Stamp]:
+    found = {}
+    for record in staged.ledger.files:
+        with contextlib.suppress(OSError):
+            found[record.name] = stamps.of(os.lstat(f"{staged.path}/{record.name}"))
+    return found
+
+
+def _link(entry: Entry, temporary: str, dst: str) -> None:
+    try:
+        found = os.lstat(entry.path)
+        if not stat.S_ISREG(found.st_mode):
+            raise AgentError("a staged file is no regular file", kind="integrity", where=entry.path, next="doit stage")
+        os.link(entry.path, temporary, follow_symlinks=False)
+    except FileNotFoundError as error:
+        raise AgentError("a staged file is missing", kind="integrity", where=entry.path, next="doit stage") from error
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise _other_disk(entry, dst) from error
+        if error.errno == errno.EMLINK:
+            what = "a staged file has as many names as its file system allows"
+            raise AgentError(what, where=entry.path, next="remove exports that are not used any more") from error
+        if error.errno in (errno.EPERM, errno.EACCES):
+            raise AgentError(
+                "a hard link of a staged file is not permitted",
+                where=entry.path,
+                found=f"{error.strerror}, as {temporary}",
+                wanted="a file of this user, or one that it may write to (fs.protected_hardlinks)",
+                next="stage it as this user, or give the file to it (chown)",
+            ) from error
+        raise
+
+
+def _other_disk(entry: Entry, dst: str) -> AgentError:
+    return AgentError(
+        "a hard link cannot be made: the export and what is staged are on different file systems",
+        kind="config",
+        where=dst,
+        found=f"{entry.path} is on another one",
+        wanted="both on one file system, by the same mount",
+        next=_NEXT_DISK,
+    )
+
+
+def _refuse_nested(dst: str, folders: Iterable[str]) -> None:
+    for path in folders:
+        if f"{dst}/".startswith(f"{path}/") or f"{path}/".startswith(f"{dst}/"):
+            raise AgentError(
+                "an export and what it is made from are one inside the other",
+                kind="config",
+                where=dst,
+                found=path,
+                wanted="a folder beside it",
+                next="correct `path` of this export",
+            )
+
+
+def _is_linked(path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink > 1
