@@ -23,7 +23,7 @@ from sparkbuild.agent.pages import Pages
 from sparkbuild.agent.part import stem
 
 GRACE = 2.0  # seconds without anybody at work in the folder, after which nothing more comes
-PENDING = 600.0  # seconds in which work that was announced may begin: its plan is made before it takes the folder
+PENDING = 3600.0  # seconds in which announced work may begin: it may wait for its turn, and its plan comes first
 QUIET = 120.0  # seconds in which work may change nothing: what hangs is not waited for
 _LOOK = 0.3  # seconds between two looks whether somebody is at work
 _HEADER = 1 << 16  # bytes of a list's header, at most
