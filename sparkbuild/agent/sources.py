@@ -63,6 +63,7 @@ class FileSource:
     def close(self) -> None:
         """Close the file."""
         for fd in (*self._old, self._pages.fd):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # what the kernel read ahead behind the last byte wanted
             os.close(fd)
 
     def _reopen(self) -> None:
