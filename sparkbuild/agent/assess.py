@@ -6,7 +6,7 @@ import os
 import stat
 from typing import NamedTuple
 
-from sparkbuild.agent import content, stamps
+from sparkbuild.agent import content, folder, stamps
 from sparkbuild.agent.foreign import Adopted, Adopter
 from sparkbuild.agent.ledger import Record
 from sparkbuild.agent.part import Part
@@ -57,7 +57,7 @@ class Assessor(NamedTuple):
         except (FileNotFoundError, NotADirectoryError):
             return self._copy(wanted, part, None, "")
         text = "it is not the wanted content" if record else "it was not staged here before"
-        if stat.S_ISREG(found.st_mode) and not self._through_a_link(wanted.name):
+        if stat.S_ISREG(found.st_mode) and not folder.through_link(self.dst, wanted.name):
             same = record if record is not None and wanted.is_in(record) else None
             if same is not None and same.digest == self.algorithm:
                 return self._by_chunks(wanted, part, same, found)
@@ -110,7 +110,3 @@ class Assessor(NamedTuple):
         ours = found is not None and found.st_nlink == 1 and wanted.name in self.known
         room = max(0, part.shape.room - part.allocated())
         return Task(wanted, part, COPY, text, room=room, reclaim=found.st_blocks * 512 if ours and found else 0)
-
-    def _through_a_link(self, name: str) -> bool:
-        steps = name.split("/")
-        return any(os.path.islink(f"{self.dst}/{'/'.join(steps[:count])}") for count in range(1, len(steps)))

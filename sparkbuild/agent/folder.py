@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from sparkbuild.agent.ledger import OURS, safe_name
@@ -120,22 +120,30 @@ def place(dst: str, name: str) -> str:
 
 def holds(dst: str, name: str) -> bool:
     """True when a file of that name is really in the folder: a link on the way to it may lead anywhere."""
+    return not through_link(dst, name) and _is_file(f"{dst}/{name}")
+
+
+def through_link(dst: str, name: str) -> bool:
+    """True when a link is on the way to a name."""
     steps = name.split("/")
-    on_the_way = ("/".join(steps[:count]) for count in range(1, len(steps)))
-    return not any(os.path.islink(f"{dst}/{step}") for step in on_the_way) and _is_file(f"{dst}/{name}")
+    return any(os.path.islink(f"{dst}/{'/'.join(steps[:count])}") for count in range(1, len(steps)))
 
 
-def remove(dst: str, names: list[str]) -> None:
-    """Remove files or links of the folder, and the folders that are empty after it. Only for names that it `holds`."""
-    for name in names:
-        os.unlink(f"{dst}/{name}")
+def sweep(dst: str, names: Iterable[str]) -> None:
+    """Remove the folders that are empty without these files or links, as far as they are really in the folder."""
     for above in sorted({os.path.dirname(name) for name in names}, key=len, reverse=True):
-        while above:
+        step = above
+        while step and _holds_folder(dst, step):
             try:
-                os.rmdir(f"{dst}/{above}")
-            except OSError:  # not empty, or gone already
+                os.rmdir(f"{dst}/{step}")
+            except OSError:  # not empty
                 break
-            above = os.path.dirname(above)  # noqa: PLW2901
+            step = os.path.dirname(step)
+
+
+def _holds_folder(dst: str, name: str) -> bool:
+    """True when a folder of that name is really in the folder."""
+    return not through_link(dst, f"{name}/x") and os.path.isdir(f"{dst}/{name}")
 
 
 def _is_file(path: str) -> bool:

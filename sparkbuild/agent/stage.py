@@ -150,7 +150,8 @@ class _Staging:
         folder.clear_leftovers(self.dst, keep)
         for name in gone:
             self.reporter.log(f"removed {self.dst}/{name}: no longer wanted")
-        folder.remove(self.dst, gone)
+            os.unlink(f"{self.dst}/{name}")
+        folder.sweep(self.dst, gone)
         for task in todo:
             if not task.text:
                 self.reporter.log(f"{task.do} {task.wanted.name}")
@@ -160,6 +161,7 @@ class _Staging:
     def _make(self, tasks: list[Task]) -> tuple[list[Record], dict[str, stamps.Stamp], Maker]:
         todo = [task for task in tasks if task.record is None or task.stamp is None]
         work = _Counter(self.reporter, "stage", sum(task.part.shape.data for task in todo))
+        self.meter.tick = work.moved
         streams = min(self.streams, len(todo))
         copier = Copier(self.algorithm, Buffers(streams), self.stop, work.moved)
         maker = Maker(self.dst, copier, self.opener, self.draft)
@@ -177,6 +179,9 @@ class _Staging:
     def _close_up(self, records: list[Record], proven: dict[str, stamps.Stamp]) -> Ledger:
         """The ledger comes back when what it says is on the disk."""
         pointers = tuple(self.wish.links)
+        names = {record.name for record in records} | {link.name for link in pointers}
+        old = {*self.known, *(link.name for link in self.links)}
+        folder.sweep(self.dst, old - names)  # a killed run may have removed files, and not yet their folders
         fields = (self.request["key"], self.request["parts"], self.algorithm, tuple(records))
         made = Ledger(*fields, links=pointers, about=self.wish.about)
         same = made == self.before._replace(at=made.at, seal=made.seal)

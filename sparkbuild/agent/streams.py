@@ -62,6 +62,7 @@ class Meter:
 
     def __init__(self, limit: int, stop: threading.Event) -> None:
         self.read = self.received = 0
+        self.tick: Callable[[int], None] = lambda _size: None  # told while the limit holds things up
         self._limit, self._stop = limit, stop
         self._guard, self._paid = threading.Lock(), time.monotonic()
 
@@ -75,6 +76,7 @@ class Meter:
             self._paid = max(self._paid, time.monotonic()) + read / self._limit
             pause = self._paid - time.monotonic()
         self._stop.wait(max(0.0, pause))
+        self.tick(0)
 
     def halt(self) -> None:
         """Raise Stopped when another stream failed."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparkbuild.agent import stage, verify
+from sparkbuild.agent.protocol import Reporter
+
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 CHUNK = 4 * MIB
@@ -98,6 +101,43 @@ def request_for(dst: Path, files: dict[str, Path], char: str = "a", **more: Any)
         "what": {"kind": "list", "files": wanted},
         **more,
     }
+
+
+def entry(name: str, path: Path, **more: Any) -> dict[str, Any]:
+    """One plain file of a list; more: extents, sha1, ..."""
+    return {"name": name, "source": {"kind": "file", "path": str(path), "id": f"content of {path.name}"}, **more}
+
+
+def list_of(dst: Path, files: list[dict[str, Any]], links: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    """Stage these entries and links."""
+    pointers = [{"name": name, "text": text} for name, text in (links or {}).items()]
+    what = {"kind": "list", "files": files, "links": pointers}
+    return {"dst": str(dst), "key": key(), "parts": {"kind": "files"}, "what": what, **more}
+
+
+class Silent(Reporter):
+    """For calls in this process: one of their own for each would take minutes. Keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, event: str, **fields: Any) -> None:
+        if event == "log":
+            self.said.append(fields["text"])
+
+
+def stage_here(request: dict[str, Any]) -> dict[str, Any]:
+    return stage.run(request, Silent())
+
+
+def look_here(dst: Path, **query: Any) -> dict[str, Any]:
+    return verify.observe({"dst": str(dst), "key": key(), **query})
+
+
+def allocated(path: Path) -> int:
+    """Bytes that a file takes on the disk."""
+    return path.stat().st_blocks * 512
 
 
 def sha256(path: Path) -> str:

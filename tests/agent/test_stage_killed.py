@@ -11,9 +11,22 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent import stage, verify
-from sparkbuild.agent.protocol import Reporter
-from tests.agent.driver import CHUNK, COMPLETE, call, finish, flip, key, look, request_for, sha256, start, tree
+from tests.agent.driver import (
+    CHUNK,
+    COMPLETE,
+    call,
+    entry,
+    finish,
+    flip,
+    list_of,
+    look,
+    look_here,
+    request_for,
+    sha256,
+    stage_here,
+    start,
+    tree,
+)
 
 Make = Callable[[str, int], Path]
 
@@ -33,7 +46,7 @@ def counted(name):
                 os.kill(os.getpid(), signal.SIGKILL)
         return call(*args, **more)
     return wrapper
-for name in "mkdir rename unlink ftruncate pwrite pwritev fdatasync fsync".split():
+for name in "mkdir rmdir rename unlink symlink ftruncate pwrite pwritev fdatasync fsync".split():
     setattr(os, name, counted(name))
 plain = builtins.open
 def opening(path, mode="r", *args, **more):
@@ -46,21 +59,6 @@ def opening(path, mode="r", *args, **more):
     return plain(path, mode, *args, **more)
 builtins.open = opening
 """
-
-
-class Silent(Reporter):
-    """For calls in this process: one of their own for each would take minutes."""
-
-    def emit(self, event: str, **fields: Any) -> None:
-        pass
-
-
-def stage_here(request: dict[str, Any]) -> dict[str, Any]:
-    return stage.run(request, Silent())
-
-
-def look_here(dst: Path, wanted: str = key()) -> dict[str, Any]:
-    return verify.observe({"dst": str(dst), "key": wanted})
 
 
 def right_or_absent(dst: Path, sources: dict[str, Path]) -> None:
@@ -120,7 +118,7 @@ def test_a_mending_with_a_change_of_files(tmp_path: Path, make: Make) -> None:
         return request_for(dst, new, char="b")
 
     def check() -> None:
-        fact = look_here(dst, "b" * 64)
+        fact = look_here(dst, key="b" * 64)
         if fact["present"] and fact["key"] == "b" * 64:
             right_or_absent(dst, new)
             assert fact["problems"] == []
@@ -130,6 +128,52 @@ def test_a_mending_with_a_change_of_files(tmp_path: Path, make: Make) -> None:
         assert tree(dst) == [*COMPLETE, "a.bin", "new.bin"]
 
     assert killed_at_every_step(prepare, check) > 15
+
+
+def test_sparse_files_links_and_several_streams(tmp_path: Path, make: Make) -> None:
+    """From one wish to another: a sparse file damaged in data and hole, links that go, change and come."""
+    sources = {name: make(name, 3 * CHUNK) for name in ("table.bin", "b.bin", "c.bin")}
+    extents = [[10, 5000], [2 * CHUNK + 1, 2 * CHUNK + 9]]
+    table = entry("blobs/table.bin", sources["table.bin"], extents=extents)
+    expected = bytearray(3 * CHUNK)
+    for first, end in extents:
+        expected[first:end] = sources["table.bin"].read_bytes()[first:end]
+    old_links = {"snapshots/a/t": "../../blobs/table.bin", "top": "blobs/table.bin"}
+    links = {"snapshots/b/t": "../../blobs/table.bin", "top": "blobs/b.bin"}
+    runs = iter(range(1000))
+    dst = tmp_path
+
+    def wish() -> dict[str, Any]:
+        files = [table, *(entry(f"blobs/{name}", sources[name]) for name in ("b.bin", "c.bin"))]
+        return list_of(dst, files, links, streams=3)
+
+    def prepare() -> dict[str, Any]:
+        nonlocal dst
+        dst = tmp_path / f"run{next(runs)}"
+        stage_here(list_of(dst, [table], old_links))
+        flip(dst / "blobs/table.bin", 100)
+        flip(dst / "blobs/table.bin", CHUNK + 100)
+        return wish()
+
+    def whole() -> bool:
+        right_or_absent(dst / "blobs", {name: sources[name] for name in ("b.bin", "c.bin")})
+        there = [(dst / name).is_symlink() and os.readlink(dst / name) == text for name, text in links.items()]
+        return all(there) and (dst / "blobs/table.bin").read_bytes() == bytes(expected)
+
+    def check() -> None:
+        fact = look_here(dst)
+        if fact["present"] and not fact["problems"] and (dst / "blobs/b.bin").exists():
+            assert whole()
+        for name, wanted in links.items():
+            text = os.readlink(dst / name) if (dst / name).is_symlink() else ""
+            assert text in ("", wanted, old_links.get(name)), name
+        stage_here(wish())
+        assert whole()
+        assert sorted(os.listdir(dst / "snapshots")) == ["b"]
+        assert look_here(dst, full=True)["problems"] == []
+        assert sorted(os.listdir(dst / ".sparkbuild")) == ["ledger.json", "lock", "stamps.json"]
+
+    assert killed_at_every_step(prepare, check) > 40
 
 
 SLOW = "import os, time; r = os.preadv\ndef slow(*a): time.sleep(0.1); return r(*a)\nos.preadv = slow"

@@ -1,0 +1,198 @@
+"""Trees that other tools made: kept when their content proves to be right, mended or replaced when it does not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkbuild.agent import foreign, ledger, stamps
+from tests.agent.driver import (
+    CHUNK,
+    Silent,
+    call,
+    entry,
+    flip,
+    list_of,
+    look_here,
+    problems,
+    request_for,
+    sha256,
+    stage_here,
+)
+
+Make = Callable[[str, int], Path]
+
+
+@pytest.fixture
+def source(make: Make) -> Path:
+    return make("a.bin", 9 * CHUNK + 5)
+
+
+def by_hand(dst: Path, source: Path, name: str = "a.bin") -> Path:
+    """Put a copy there, with the source's times: these prove nothing."""
+    dst.mkdir(parents=True, exist_ok=True)
+    (dst / name).write_bytes(source.read_bytes())
+    os.utime(dst / name, ns=(source.stat().st_atime_ns, source.stat().st_mtime_ns))
+    return dst / name
+
+
+def test_without_a_digest_it_is_compared_with_the_source(dst: Path, source: Path) -> None:
+    before = by_hand(dst, source).stat()
+    answer = call("stage", list_of(dst, [entry("a.bin", source)]))
+    assert "keep a.bin: adopted: 10 of its 10 chunks were compared with the source" in answer.logs
+    assert (answer.last["bytes"], answer.last["adopted"], answer.last["read"]) == (0, 1, 9 * CHUNK + 5)
+    assert (dst / "a.bin").stat() == before
+    record = json.loads((dst / ".sparkbuild/ledger.json").read_text())["files"][0]
+    assert record["sha256"] == sha256(source)
+    assert look_here(dst)["checked"]["whole"] == []
+
+
+@pytest.mark.parametrize(("verify", "bytes_"), [("quick", 9 * CHUNK + 5), ("full", CHUNK)])
+def test_one_chunk_of_it_is_wrong(dst: Path, source: Path, verify: str, bytes_: int) -> None:
+    flip(by_hand(dst, source), 4 * CHUNK)
+    result = stage_here(list_of(dst, [entry("a.bin", source)], verify=verify))
+    assert (result["bytes"], result["adopted"]) == (bytes_, 0)
+    assert sha256(dst / "a.bin") == sha256(source)
+    assert problems(look_here(dst, full=True)) == []
+
+
+@pytest.mark.parametrize("verify", ["quick", "full"])
+def test_another_content_or_size(dst: Path, make: Make, source: Path, verify: str) -> None:
+    by_hand(dst, make("other.bin", 9 * CHUNK + 5))
+    assert stage_here(list_of(dst, [entry("a.bin", source)], verify=verify))["copied"] == 1
+    assert sha256(dst / "a.bin") == sha256(source)
+    by_hand(dst, make("short.bin", CHUNK), "b.bin")
+    assert stage_here(list_of(dst, [entry("b.bin", source)], verify=verify))["copied"] == 1
+
+
+def test_a_quick_look_takes_first_last_and_64_others() -> None:
+    picks = foreign._some(list(range(1000)))
+    assert (len(picks), picks[0], picks[-1]) == (66, 0, 999)
+    assert picks == sorted(picks)
+    assert picks != foreign._some(list(range(1000)))
+    assert foreign._some([3, 4, 9]) == [3, 4, 9]
+
+
+@pytest.mark.parametrize("name", ["sha256", "sha1"])
+def test_with_a_digest_the_source_is_not_read(dst: Path, source: Path, name: str) -> None:
+    data = by_hand(dst, source).read_bytes()
+    git = hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
+    item = entry("a.bin", source, **{name: git if name == "sha1" else hashlib.sha256(data).hexdigest()})
+    answer = call("stage", list_of(dst, [item]))
+    assert (answer.last["read"], answer.last["adopted"]) == (0, 1)
+    assert f"adopted: its {'git sha1' if name == 'sha1' else name} is the wanted one" in answer.logs
+
+
+@pytest.mark.parametrize("verify", ["quick", "full"])
+def test_a_digest_that_is_not_right(dst: Path, source: Path, verify: str) -> None:
+    flip(by_hand(dst, source), 5)
+    item = entry("a.bin", source, sha256=sha256(source))
+    result = stage_here(list_of(dst, [item], verify=verify))
+    assert result["bytes"] == (CHUNK if verify == "full" else 9 * CHUNK + 5)
+    assert sha256(dst / "a.bin") == sha256(source)
+
+
+def test_a_sparse_file_of_others(dst: Path, source: Path) -> None:
+    extents = [[100, 9000], [6 * CHUNK, 7 * CHUNK]]
+    data, whole = source.read_bytes(), bytearray(9 * CHUNK + 5)
+    for first, end in extents:
+        whole[first:end] = data[first:end]
+    dst.mkdir(parents=True)
+    (dst / "a.bin").write_bytes(whole)  # dense, with zeros in the holes: the same content
+    request = list_of(dst, [entry("a.bin", source, extents=extents)])
+    result = stage_here(request)
+    assert (result["bytes"], result["adopted"]) == (0, 1)
+    other = dst.parent / "other"
+    by_hand(other, source)  # the whole file: not what is wanted
+    result = stage_here({**request, "dst": str(other)})
+    assert result["copied"] == 1
+    assert (other / "a.bin").read_bytes() == bytes(whole)
+
+
+def test_a_file_with_other_names_is_not_written_to(dst: Path, source: Path) -> None:
+    copy = by_hand(dst, source)
+    flip(copy, 4 * CHUNK)
+    os.link(copy, dst.parent / "other")
+    before = (dst.parent / "other").read_bytes()
+    result = stage_here(list_of(dst, [entry("a.bin", source)], verify="full", linked=True))
+    assert (result["repaired_chunks"], result["bytes"]) == (1, 9 * CHUNK + 5)
+    assert result["read"] < 12 * CHUNK + 10
+    assert (dst.parent / "other").read_bytes() == before
+    assert sha256(copy) == sha256(source)
+    assert copy.stat().st_nlink == 1
+
+
+# exports: hard links that we made ourselves
+
+
+def linked_tree(dst: Path, source: Path) -> dict[str, Any]:
+    request = request_for(dst, {"a.bin": source})
+    stage_here(request)
+    os.link(dst / "a.bin", dst.parent / "export.bin")
+    return request
+
+
+def test_links_of_exports_are_no_problem_when_they_are_expected(dst: Path, source: Path) -> None:
+    request = linked_tree(dst, source)
+    assert "2 names" in problems(look_here(dst))[0]
+    assert problems(look_here(dst, linked=True)) == []
+    assert stage_here({**request, "linked": True})["bytes"] == 0
+    assert (dst / "a.bin").stat().st_nlink == 2
+    flip(dst / "a.bin", 4 * CHUNK)
+    result = stage_here({**request, "linked": True})
+    assert (result["repaired_chunks"], result["read"]) == (1, CHUNK)
+    assert sha256(dst / "a.bin") == sha256(source)
+    assert sha256(dst.parent / "export.bin") != sha256(source), "its inode was left as it was"
+    assert (dst / "a.bin").stat().st_nlink == 1
+
+
+def test_restamp_spares_a_re_hash_and_hides_nothing(dst: Path, source: Path) -> None:
+    stage_here(request_for(dst, {"a.bin": source}))
+    made = ledger.read(str(dst))
+    assert made is not None
+    before = stamps.of(os.lstat(dst / "a.bin"))
+    os.link(dst / "a.bin", dst.parent / "export.bin")
+    after = stamps.of(os.lstat(dst / "a.bin"))
+    assert stamps.restamp(str(dst), made, {"a.bin": (before, after), "none": (before, after)}) == ["a.bin"]
+    fact = look_here(dst, linked=True)
+    assert (fact["problems"], fact["checked"]["whole"]) == ([], [])
+    flip(dst / "a.bin", 4 * CHUNK)  # with its mtime set back
+    now = stamps.of(os.lstat(dst / "a.bin"))
+    assert stamps.restamp(str(dst), made, {"a.bin": (now, now)}) == [], "it was not right before"
+    assert "chunk 5" in problems(look_here(dst, linked=True))[0]
+
+
+def test_a_ledger_of_version_1_is_taken_over(dst: Path, source: Path) -> None:
+    request = request_for(dst, {"a.bin": source})
+    stage_here(request)
+    path = dst / ".sparkbuild/ledger.json"
+    value = json.loads(path.read_text())
+    del value["links"], value["about"]
+    path.write_text(json.dumps({**value, "version": 1, "key": "b" * 64}))
+    before = (dst / "a.bin").stat()
+    source.unlink()
+    request["what"]["files"][0]["size"] = 9 * CHUNK + 5
+    result = stage_here(request)
+    assert (result["bytes"], result["read"]) == (0, 0)
+    assert (dst / "a.bin").stat() == before
+    assert json.loads(path.read_text())["version"] == ledger.VERSION
+    assert problems(look_here(dst)) == []
+
+
+def test_a_version_1_ledger_with_the_same_key_is_written_anew(dst: Path, source: Path) -> None:
+    request = request_for(dst, {"a.bin": source})
+    stage_here(request)
+    path = dst / ".sparkbuild/ledger.json"
+    value = json.loads(path.read_text())
+    del value["links"], value["about"]
+    path.write_text(json.dumps({**value, "version": 1}))
+    assert problems(look_here(dst)) == []
+    assert stage_here(request)["bytes"] == 0
+    assert json.loads(path.read_text())["version"] == ledger.VERSION
+    assert Silent().said == []
