@@ -1,0 +1,183 @@
+"""Remove staged data: only what the ledger of a folder in the index names, and never what a running lane uses.
+
+The order keeps every kill harmless: what is known of the files goes into the draft, the ledger goes, the files go, and
+the entry of the index goes last. A rerun goes on; a staging that comes first finds what is left by the draft.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any
+
+from sparkbuild.agent import folder, index, lanes, ledger
+from sparkbuild.agent.draft import Draft
+from sparkbuild.agent.files import fsync_folder, inside
+from sparkbuild.agent.inventory import Contents, contents
+from sparkbuild.agent.ledger import OURS, LedgerError
+from sparkbuild.agent.protocol import AgentError, Reporter
+from sparkbuild.agent.uses import users
+
+_NAMED = 8  # files of others that are named
+_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _RefusedError(Exception):
+    """Why a folder is left as it is."""
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "docker", "dsts": [folder, ...], "keep": [folder, ...]: never to be removed}.
+
+    Result {"folders": [{"dst", "refused": why, "" when it was removed, "freed": bytes, "files", "left": names of what
+    is not ours, at most 8, "others": how many of these}]}, in the order asked for.
+    """
+    store, keep = request["store"], {inside(request["store"], dst) for dst in request.get("keep") or ()}
+    found = []
+    for dst in (inside(store, dst) for dst in request["dsts"]):
+        nothing: dict[str, Any] = {"dst": dst, "refused": "", "freed": 0, "files": 0, "left": [], "others": 0}
+        try:
+            found.append(nothing | ({"refused": "it is wanted"} if dst in keep else _evict(request, dst, reporter)))
+        except _RefusedError as why:
+            found.append(nothing | {"refused": str(why)})
+        except AgentError as error:
+            found.append(nothing | {"refused": f"{error.fields['what']}: {error.fields['found']}"})
+    return {"folders": found}
+
+
+def _evict(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, Any]:
+    store = request["store"]
+    entry = index.entry(store, dst)
+    if entry is None:
+        raise _RefusedError("sparkbuild staged nothing there: it is not in the index of this node's store")
+    if os.path.islink(dst):
+        raise _RefusedError("it is a symbolic link: what it leads to is not touched")
+    if not os.path.isdir(f"{dst}/{OURS}"):
+        index.forget(store, dst)
+        return {}  # removed by hand
+    with folder.locked(dst, _busy):
+        running = users(store, dst, lanes.shelf_of(request))
+        if running:
+            raise _RefusedError(f"lane {', '.join(running)} runs and uses it")
+        try:
+            has = contents(dst)
+        except LedgerError as error:
+            raise _RefusedError(f"its ledger is unreadable: {error}") from error
+        if has.ledger is not None and has.ledger.key not in (entry.key, entry.before):
+            raise _RefusedError("its ledger is of something else than was staged from here")
+        place = _Folder(dst)
+        try:
+            done = _remove(dst, has, place, reporter)
+            index.forget(store, dst)
+            place.close_up()
+        finally:
+            os.close(place.fd)
+        return done
+
+
+def _busy(who: str) -> None:
+    raise _RefusedError(f"it is being staged by another process ({who})")
+
+
+def _remove(dst: str, has: Contents, place: _Folder, reporter: Reporter) -> dict[str, Any]:
+    if has.ledger is not None:
+        Draft(dst).start(list(has.files), has.links)
+        os.unlink(ledger.path_of(dst))
+        fsync_folder(f"{dst}/{OURS}")
+    total, freed, files = sum(record.data for record in has.files), 0, 0
+    for link in has.links:
+        files += place.unlink_link(link.name, link.text)
+    for record in has.files:
+        size = place.unlink_file(record.name)
+        freed, files = freed + (size or 0), files + (size is not None)
+        reporter.progress("evict", freed, total)
+    reporter.log(f"removed {files} files of {dst}")
+    freed += place.unlink_ours()
+    left = place.others()
+    return {"freed": freed, "files": files, "left": left[:_NAMED], "others": len(left)}
+
+
+class _Folder:
+    """A staged folder, held by descriptors: no step of a path in it is followed when it is a link."""
+
+    def __init__(self, dst: str) -> None:
+        self.dst = dst
+        self.fd = os.open(dst, _INTO)
+        self.above: set[str] = set()
+
+    def unlink_file(self, name: str) -> int | None:
+        """Remove a regular file; the bytes that the disk gets back, None when no such file is there."""
+        return self._unlink(name, lambda found, _parent, _last: stat.S_ISREG(found.st_mode))
+
+    def unlink_link(self, name: str, text: str) -> bool:
+        """Remove a link that says what we made it say."""
+
+        def is_ours(found: os.stat_result, parent: int, last: str) -> bool:
+            return stat.S_ISLNK(found.st_mode) and os.readlink(last, dir_fd=parent) == text
+
+        return self._unlink(name, is_ours) is not None
+
+    def _unlink(self, name: str, is_ours: Any) -> int | None:
+        *steps, last = name.split("/")
+        parent = os.dup(self.fd)
+        try:
+            for step in steps:
+                inner = os.open(step, _INTO, dir_fd=parent)
+                os.close(parent)
+                parent = inner
+            found = os.lstat(last, dir_fd=parent)
+            if not is_ours(found, parent, last):
+                return None
+            os.unlink(last, dir_fd=parent)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno != errno.ELOOP:  # a link stands where a folder was
+                raise
+            return None
+        finally:
+            os.close(parent)
+        self.above.update("/".join(steps[:count]) for count in range(1, len(steps) + 1))
+        return found.st_blocks * 512 if found.st_nlink == 1 else 0
+
+    def unlink_ours(self) -> int:
+        """Remove what we keep beside the data, but the lock that is held; the draft, which knows the rest, last."""
+        ours = f"{self.dst}/{OURS}"
+        freed = 0
+        names = [name for name in os.listdir(ours) if name != "lock"]
+        for name in sorted(names, key=lambda name: name == "draft.jsonl"):
+            found = os.lstat(f"{ours}/{name}")
+            if not stat.S_ISDIR(found.st_mode):
+                os.unlink(f"{ours}/{name}")
+                freed += found.st_blocks * 512
+        fsync_folder(ours)
+        return freed
+
+    def others(self) -> list[str]:
+        """Remove folders that are empty now; what is left in the folder, which is not ours."""
+        for name in sorted(self.above, key=lambda name: name.count("/"), reverse=True):
+            self._rmdir(name)
+        left = []
+        for base, folders, files in os.walk(self.dst):
+            if base == self.dst and OURS in folders:
+                folders.remove(OURS)
+            at = os.path.relpath(base, self.dst)
+            left += [os.path.normpath(os.path.join(at, name)) for name in files]
+            left += [os.path.normpath(os.path.join(at, n)) for n in folders if os.path.islink(os.path.join(base, n))]
+        return sorted(left)
+
+    def _rmdir(self, name: str) -> None:
+        try:
+            os.rmdir(name, dir_fd=self.fd)
+        except OSError:  # not empty, or not there; a path through a link would have been refused before
+            return
+
+    def close_up(self) -> None:
+        """The lock, which others look at again when they waited for it, our folder, and the folder, if it is empty."""
+        os.unlink(f"{self.dst}/{OURS}/lock")
+        for path in (f"{self.dst}/{OURS}", self.dst):
+            try:
+                os.rmdir(path)
+            except OSError:
+                return

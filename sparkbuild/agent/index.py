@@ -1,0 +1,133 @@
+"""The index of what is staged on this node: a small file per folder, so that what no recipe wants any more is known.
+
+`<store>/staged-index/<sha256 of dst>.json`: {"format", "dst", "recipe", "block", "workspace", "key", "before": the key
+that it is being replaced by, "bytes", "staged_at", "served_at"}, times in unix seconds, 0 for never. It is written
+before the first byte is staged, since an interrupted staging takes room too, and again when all is whole. An entry is
+what allows a folder to be evicted; it is no proof that anything is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sparkbuild.agent.files import keep_owner, write_json
+from sparkbuild.agent.ledger import LedgerError, small_file
+
+FORMAT = "sparkbuild-staged/v1"
+FOLDER = "staged-index"
+_LONGEST = 64 << 10  # bytes of an entry that anyone would read
+
+
+class Entry(NamedTuple):
+    """One folder: for which recipe and block it was staged from which workspace ("host:folder"), and when."""
+
+    dst: str
+    recipe: str = ""
+    block: str = ""
+    workspace: str = ""
+    key: str = ""
+    before: str = ""
+    bytes: int = 0
+    staged_at: float = 0.0
+    served_at: float = 0.0
+
+
+def path_of(store: str, dst: str) -> str:
+    """Where the entry of a folder is."""
+    import hashlib  # noqa: PLC0415 - 3 ms, and most calls of the agent know nothing of the index
+
+    return os.path.join(store, FOLDER, f"{hashlib.sha256(os.fsencode(dst)).hexdigest()}.json")
+
+
+def entries(store: str) -> list[Entry]:
+    """All folders of the index, by their paths; what is no entry, or has the name of another one, is left out."""
+    try:
+        names = sorted(name for name in os.listdir(os.path.join(store, FOLDER)) if name.endswith(".json"))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    read = (_read(os.path.join(store, FOLDER, name)) for name in names)
+    found = [one for one, name in zip(read, names, strict=True) if one and path_of(store, one.dst).endswith(name)]
+    return sorted(found, key=lambda one: one.dst)
+
+
+def entry(store: str, dst: str) -> Entry | None:
+    """The entry of one folder, None when sparkbuild staged nothing there from this store."""
+    found = _read(path_of(store, dst))
+    return found if found is not None and found.dst == dst else None
+
+
+def noted(request: dict[str, Any], dst: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Do a staging, and have it in the index from its beginning on. To be called under the lock of the folder; `work`
+    returns stage's result. Without {"owner": {"recipe", "block", "workspace"}} in the request, nothing is noted.
+    """
+    owner, store = request.get("owner"), str(request.get("store") or "")
+    if not isinstance(owner, dict) or not store:
+        return work()
+    old = entry(store, dst) or Entry(dst)
+    recipe, block, workspace = (str(owner.get(field) or "") for field in ("recipe", "block", "workspace"))
+    key = str(request["key"])
+    named = old._replace(recipe=recipe, block=block, workspace=workspace, key=key)
+    _write(store, named._replace(before=old.key if old.key != key else old.before))
+    result = work()
+    since = entry(store, dst) or old  # a lane may have been served from it meanwhile
+    named = named._replace(before="", bytes=int(result["total"]), staged_at=time.time(), served_at=since.served_at)
+    _write(store, named)
+    return result
+
+
+def served(request: dict[str, Any]) -> None:
+    """Note which folders the running lane of the request's recipe uses. That is known of a lane while it runs: so when
+    it was launched, when it is ready, and before it is stopped.
+    """
+    from sparkbuild.agent import lanes, uses  # noqa: PLC0415 - the index itself knows no lanes
+
+    shelf = lanes.shelf_of(request)
+    for found in entries(request["store"]):
+        if request["recipe"] in uses.users(request["store"], found.dst, shelf):
+            _write(request["store"], found._replace(served_at=time.time()))
+
+
+def forget(store: str, dst: str) -> None:
+    """Take a folder out of the index."""
+    path = path_of(store, dst)
+    if os.path.lexists(path):
+        os.unlink(path)
+
+
+def _write(store: str, found: Entry) -> None:
+    folder = os.path.join(store, FOLDER)
+    if not os.path.isdir(folder):
+        os.makedirs(folder, exist_ok=True)
+        keep_owner(folder)
+    write_json(path_of(store, found.dst), {"format": FORMAT, **found._asdict()})
+
+
+def _read(path: str) -> Entry | None:
+    """An entry, each field of it as it should be; None for anything else that may lie there."""
+    try:
+        if os.lstat(path).st_size > _LONGEST:
+            return None
+        value = json.loads(small_file(path) or b"")
+        if value["format"] != FORMAT:
+            return None
+        fields = [value[name] for name in Entry._fields]
+    except (OSError, ValueError, KeyError, TypeError, LedgerError, RecursionError):
+        return None
+    return Entry(*fields) if _are_right(*fields) else None
+
+
+def _are_right(dst: object, *more: object) -> bool:
+    texts, size, times = more[:5], more[5], more[6:]
+    return (
+        isinstance(dst, str)
+        and all(isinstance(text, str) and text.isprintable() for text in (dst, *texts))
+        and os.path.isabs(dst)
+        and os.path.normpath(dst) == dst
+        and os.path.dirname(dst) != dst
+        and type(size) is int
+        and all(type(at) in (int, float) for at in times)
+    )

@@ -1,0 +1,77 @@
+"""What is staged on this node: every folder of the index, how much removing it would give back, and who uses it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, NamedTuple
+
+from sparkbuild.agent import folder, index, lanes, ledger
+from sparkbuild.agent.draft import Draft
+from sparkbuild.agent.files import inside
+from sparkbuild.agent.ledger import OURS, Ledger, LedgerError, Link, Record
+from sparkbuild.agent.uses import users
+
+
+class Contents(NamedTuple):
+    """What sparkbuild put into a folder, by its ledger, or by its draft when it has none."""
+
+    ledger: Ledger | None
+    files: tuple[Record, ...]
+    links: tuple[Link, ...]
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """Query {"store", "docker", "dsts"?: [folder]}; {"folders": [see `look`]} of the index, or of these alone."""
+    store = query["store"]
+    if "dsts" in query:
+        asked = {inside(store, dst) for dst in query["dsts"]}
+        found = [index.entry(store, dst) or index.Entry(dst) for dst in sorted(asked)]
+    else:
+        found = index.entries(store)
+    protected = {name for name in lanes.names(store) if (lanes.record(store, name) or {}).get("protect")}
+    return {"folders": [{**look(query, one), "protect": one.recipe in protected} for one in found]}
+
+
+def look(query: dict[str, Any], entry: index.Entry) -> dict[str, Any]:
+    """{the fields of an index.Entry, "indexed", "present": it has a ledger, "total": bytes of data by it, "frees":
+    bytes that the disk gets back, "kept": bytes of files that have other names (exports), "device", "users": running
+    lanes, "busy": who stages into it, "problem"}.
+    """
+    fact: dict[str, Any] = {**entry._asdict(), "indexed": bool(entry.recipe), "present": False, "total": 0}
+    fact |= {"frees": 0, "kept": 0, "device": "", "problem": "", "busy": folder.busy(entry.dst)}
+    fact["users"] = users(query["store"], entry.dst, lanes.shelf_of(query))
+    try:
+        fact["device"] = str(os.lstat(entry.dst).st_dev)
+        has = contents(entry.dst)
+    except FileNotFoundError:
+        return fact
+    except (OSError, LedgerError) as error:
+        return fact | {"problem": str(getattr(error, "strerror", None) or error)}
+    fact |= {"present": has.ledger is not None, "total": sum(record.data for record in has.files)}
+    for path in (*(f"{entry.dst}/{record.name}" for record in has.files), *_ours(entry.dst)):
+        try:
+            found = os.lstat(path)
+        except OSError:
+            continue
+        if stat.S_ISREG(found.st_mode):
+            fact["frees" if found.st_nlink == 1 else "kept"] += found.st_blocks * 512
+    return fact
+
+
+def contents(dst: str) -> Contents:
+    """What is ours in a folder. Raises LedgerError, and OSError when the folder is no folder or a link."""
+    if os.path.islink(dst):
+        raise LedgerError(f"{dst} is a symbolic link: what it leads to is not touched")
+    made = ledger.read(dst)
+    if made is not None:
+        return Contents(made, made.files, made.links)
+    draft = Draft(dst)
+    return Contents(None, tuple(draft.read().values()), tuple(draft.read_links()))
+
+
+def _ours(dst: str) -> list[str]:
+    try:
+        return [f"{dst}/{OURS}/{name}" for name in os.listdir(f"{dst}/{OURS}")]
+    except OSError:
+        return []
