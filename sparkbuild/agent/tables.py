@@ -13,7 +13,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from sparkbuild.agent import safetensors
+from sparkbuild.agent import nas, safetensors
 from sparkbuild.agent.ledger import safe_name
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.safetensors import Header, Tensor
@@ -24,7 +24,7 @@ WEIGHT_BYTES, SCALE_BYTES = 256, 8  # of one row
 
 _BLOCK = 1 << 20
 _CARRY = 16 << 10  # bytes; a name and its file are shorter
-_CONFIG_LIMIT = 16 << 20
+_CONFIG_LIMIT = 1 << 20  # bytes; a real one has some thousand
 _PARTS = {"weight": ("F8_E4M3", WEIGHT_BYTES), "scale": ("F8_E8M0", SCALE_BYTES)}
 _ENTRY = rb'"((?:[^"\\]*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale))"\s*:\s*"([^"\\]*)"'
 
@@ -65,10 +65,13 @@ class Model:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         try:
-            self._names = set(os.listdir(folder))  # true on a NAS too, while a look at one name may be a minute old
+            self._names = set(nas.names(folder))
         except OSError as error:
             what = "the folder of the model cannot be read"
             raise AgentError(what, kind="config", where=folder, found=str(error.strerror or error)) from error
+        if not self._names:
+            what, wanted = "there is no model in that folder", "config.json and *.safetensors"
+            raise AgentError(what, kind="config", where=folder, found="nothing", wanted=wanted)
         self.config, self.config_sha256 = self._read_config()
         self.index_sha256 = ""
         self._shards: dict[str, Shard] = {}
@@ -152,20 +155,19 @@ class Model:
     def _read_config(self) -> tuple[dict[str, Any], str]:
         if not self.has(CONFIG):
             return {}, ""
-        source = FileSource(self.path(CONFIG))
+        path = self.path(CONFIG)
         try:
-            buffer = bytearray(min(source.size, _CONFIG_LIMIT))
-            with memoryview(buffer) as view:
-                got = source.read(view, 0)
-            source.check()
-            config = json.loads(bytes(buffer[:got]))
+            data = nas.small(path, _CONFIG_LIMIT)
+            config = None if data is None else json.loads(data)
+        except OSError as error:
+            found = str(error.strerror or error)
+            raise AgentError("config.json cannot be read", kind="config", where=path, found=found) from error
         except (ValueError, RecursionError) as error:
-            raise AgentError("config.json is no JSON", kind="config", where=source.path, found=str(error)) from error
-        finally:
-            source.close()
-        if not isinstance(config, dict):
-            raise AgentError("config.json is no JSON object", kind="config", where=source.path)
-        return config, hashlib.sha256(buffer[:got]).hexdigest()
+            raise AgentError("config.json is no JSON", kind="config", where=path, found=str(error)) from error
+        if data is None or not isinstance(config, dict):
+            found = f"more than {_CONFIG_LIMIT} bytes" if data is None else repr(config)[:100]
+            raise AgentError("config.json is no JSON object", kind="config", where=path, found=found)
+        return config, hashlib.sha256(data).hexdigest()
 
 
 def _shard(name: str, path: str) -> Shard:
@@ -183,8 +185,8 @@ def _shard(name: str, path: str) -> Shard:
 def link_text(path: str) -> str:
     """The text of a symbolic link, "" when it is none."""
     try:
-        return os.readlink(path)
-    except OSError:  # a file of its own, or none at all: opening it tells
+        return nas.link(path)
+    except FileNotFoundError:  # opening it tells so in better words
         return ""
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 _PAGE = 4096
 _ROW = 264
+_WINDOW = 1 << 20  # bytes read at once when all rows are wanted
 
 
 class RefusedError(Exception):
@@ -29,12 +31,12 @@ class _Direct:
         except OSError:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self.direct = False
-        self._pages = mmap.mmap(-1, 2 * _PAGE)  # begins at a page's begin, as the kernel demands
+        self._pages = mmap.mmap(-1, _WINDOW + 2 * _PAGE)  # begins at a page's begin, as the kernel demands
         self.size = os.fstat(self._fd).st_size
 
     def read(self, offset: int, length: int) -> bytes:
         base = offset - offset % _PAGE
-        want = _PAGE if offset + length <= base + _PAGE else 2 * _PAGE
+        want = (offset + length - base + _PAGE - 1) // _PAGE * _PAGE
         with memoryview(self._pages) as whole, whole[:want] as view:
             got = os.preadv(self._fd, [view], base)
             if got < offset - base + length:
@@ -63,6 +65,14 @@ class Packed:
     def row(self, number: int) -> bytes:
         return self._file.read(_PAGE + _ROW * (number - self.lo), _ROW)
 
+    def rows(self) -> Iterator[bytes]:
+        """All of them, in order."""
+        per_read = _WINDOW // _ROW
+        for first in range(self.lo, self.hi, per_read):
+            count = min(per_read, self.hi - first)
+            data = self._file.read(_PAGE + _ROW * (first - self.lo), _ROW * count)
+            yield from (data[_ROW * n : _ROW * n + _ROW] for n in range(count))
+
     def close(self) -> None:
         self._file.close()
 
@@ -83,14 +93,18 @@ class Page15:
         at = number - self.lo
         return self._file.read(_PAGE + at // 15 * _PAGE + at % 15 * _ROW, _ROW)
 
-    def zeros(self) -> bool:
-        """Whether all that is no row is zero."""
-        count = self.hi - self.lo
-        for page in range((count + 14) // 15):
-            data = self._file.read(_PAGE + page * _PAGE, _PAGE)
-            if any(data[_ROW * min(15, count - 15 * page) :]):
-                return False
-        return True
+    def rows(self) -> Iterator[bytes]:
+        """All of them, in order. What is no row must be zero."""
+        left, per_read = self.hi - self.lo, _WINDOW // _PAGE
+        for page in range(0, (left + 14) // 15, per_read):
+            count = min(per_read, (left + 14) // 15)
+            data = self._file.read(_PAGE + page * _PAGE, _PAGE * count)
+            for at in range(0, len(data), _PAGE):
+                here = min(15, left)
+                yield from (data[at + _ROW * n : at + _ROW * n + _ROW] for n in range(here))
+                if any(data[at + _ROW * here : at + _PAGE]):
+                    raise RefusedError(f"page {page + at // _PAGE} has more than its rows")
+                left -= here
 
     def close(self) -> None:
         self._file.close()
