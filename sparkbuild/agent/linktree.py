@@ -73,6 +73,9 @@ class _Linking:
             self._change(wrong, gone)
             for staged in self.wish.folders:
                 self._restamp(staged, before[staged.path])
+        # what a killed run left, though it may have made all links
+        folder.clear_leftovers(self.dst, set())
+        folder.sweep(self.dst, self.ours - set(entries))
         manifest = self._manifest()
         if wrong or gone or not mountlist.same(self.before, manifest):
             mountlist.write(self.dst, manifest)
@@ -119,8 +122,9 @@ class _Linking:
         uses.refuse(self.request.get("store", ""), dict.fromkeys(touched), "making or removing links of it", shelf)
 
     def _change(self, wrong: list[Entry], gone: list[str]) -> None:
-        folder.clear_leftovers(self.dst, set())
-        folder.remove(self.dst, [name for name in gone if folder.holds(self.dst, name)])
+        for name in gone:
+            os.unlink(f"{self.dst}/{name}")
+        folder.sweep(self.dst, gone)
         above = {os.path.dirname(name) for name in gone}
         for entry in wrong:
             self._make(entry, folder.place(self.dst, entry.name))
