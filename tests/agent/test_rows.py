@@ -261,25 +261,39 @@ def test_an_index_that_lies(tmp_path: Path) -> None:
     assert refused(made.folder)["found"] == "nothing of that name"
 
 
-def test_an_index_of_the_real_length_takes_little_memory(tmp_path: Path) -> None:
-    """96,000 tensors, the wanted ones at the places where one block of reading ends and the next begins."""
-    made = make(tmp_path / "m", vocab=50)
-    small = json.loads((made.folder / INDEX).read_text())["weight_map"]
-    names = [f"layers.{n % 61}.mlp.experts.{n}.down_proj.weight" for n in range(96000)]
+def long_index(made: Checkpoint, before: int, after: int, shift: int = 1) -> str:
+    """The index of a checkpoint with so many more tensors before and after its own; its sha256."""
+    own = json.loads((made.folder / INDEX).read_text())["weight_map"]
+    names = [f"layers.{n % 61}.mlp.experts.{n}.down_proj.weight" for n in range(before + after)]
     others = dict.fromkeys(names, "model-00001-of-00004.safetensors")
-    line = len('    "": "model-00001-of-00004.safetensors",\n') + len(names[9000])
-    front = dict(list(others.items())[: (1 << 20) // line - 20])
-    tracemalloc.start()
-    for shift in range(0, 4000, 250):
-        text = json.dumps({"weight_map": {"x" * (shift + 1): "y", **front, **small, **others}}, indent=2)
-        (made.folder / INDEX).write_text(text)
-        sha256 = hashlib.sha256(text.encode()).hexdigest()
-        del text
-        tracemalloc.clear_traces()
-        tracemalloc.reset_peak()
+    front = dict.fromkeys(names[:before], "model-00001-of-00004.safetensors")
+    text = json.dumps({"weight_map": {"x" * shift: "y", **front, **own, **others}}, indent=2)
+    (made.folder / INDEX).write_text(text)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_an_index_that_is_cut_anywhere_by_reading_in_blocks(tmp_path: Path) -> None:
+    made = make(tmp_path / "m", vocab=50)
+    own = (made.folder / INDEX).read_text()
+    long_index(made, 10000, 100)
+    first = (made.folder / INDEX).read_bytes().index(b'"layers.1.engram')
+    for inside in range(0, 1200, 61):
+        (made.folder / INDEX).write_text(own)
+        sha256 = long_index(made, 10000, 100, (1 << 20) - first - inside + 1)
+        assert (made.folder / INDEX).read_bytes().index(b'"layers.1.engram') == (1 << 20) - inside
         assert plan(made.folder).about["index_sha256"] == sha256
-        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+
+
+def test_an_index_of_the_real_length_takes_little_memory(tmp_path: Path) -> None:
+    made = make(tmp_path / "m", vocab=50)
+    long_index(made, 48000, 48000)
+    assert (made.folder / INDEX).stat().st_size > 8 << 20
+    plan(made.folder)
+    tracemalloc.start()
+    plan(made.folder)
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    assert peak < 6 << 20
 
 
 def test_a_dangling_link_is_named(tmp_path: Path) -> None:
