@@ -8,6 +8,7 @@ what allows a folder to be evicted; it is no proof that anything is in it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -83,12 +84,16 @@ def served(request: dict[str, Any]) -> None:
     """Note which folders the running lane of the request's recipe uses. That is known of a lane while it runs: so when
     it was launched, when it is ready, and before it is stopped.
     """
+    found = entries(request["store"])
+    if not found:
+        return
     from sparkbuild.agent import lanes, uses  # noqa: PLC0415 - the index itself knows no lanes
 
     shelf = lanes.shelf_of(request)
-    for found in entries(request["store"]):
-        if request["recipe"] in uses.users(request["store"], found.dst, shelf):
-            _write(request["store"], found._replace(served_at=time.time()))
+    used = [one for one in found if request["recipe"] in uses.users(request["store"], one.dst, shelf)]
+    with contextlib.suppress(OSError):  # only a hint for what to remove first: no lane fails of it
+        for one in used:
+            _write(request["store"], one._replace(served_at=time.time()))
 
 
 def forget(store: str, dst: str) -> None:

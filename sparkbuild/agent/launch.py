@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent import lanes, procs, stop
+from sparkbuild.agent import index, lanes, procs, stop
 from sparkbuild.agent.files import locked
 from sparkbuild.agent.protocol import AgentError, Reporter
 
@@ -59,6 +59,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         log = _new_log(recipe)
         _prune(folder)
         record = _start(request, store, log)
+        index.served(request)
         reporter.log(f"started process {record['pid']}: {' '.join(record['argv'])}")
         return {"record": record}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkbuild.agent import lanes
+from sparkbuild.agent import index, lanes
 from sparkbuild.agent.protocol import AgentError, Reporter
 
 _FIELDS = ("key", "parts", "ready", "gates", "served_at", "protect", "stopped_at")
@@ -20,4 +20,5 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         if field in request["set"]:
             found[field] = request["set"][field]  # type: ignore[literal-required]
     lanes.write(request["store"], found)
+    index.served(request)
     return {"record": found}

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent import lanes, prepare
+from sparkbuild.agent import index, lanes, prepare
 from sparkbuild.agent.files import locked
 from sparkbuild.agent.protocol import Reporter
 
@@ -29,6 +29,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     found = lanes.record(store, recipe)
     recorded = (found or {}).get("launch", "")
     done: dict[str, Any] = {"stopped": False, "pid": 0, "killed": False, "launch": recorded, "nodes": []}
+    index.served(request)
     if found is not None and found.get("stopped_at") is None:
         done["nodes"] = list((found.get("parts") or {}).get("nodes") or ())
     if found is not None and not lanes.in_docker(found):

@@ -128,7 +128,7 @@ def test_what_is_not_staged_is_said(store: Path, dst: Path, tmp_path: Path, make
         '{"format": "sparkbuild-scrub/v1", "seal": SEAL, "file": 0, "chunk": -1, "since": 1, "ended": 0, "round": 2}',
         '{"format": "sparkbuild-scrub/v1", "seal": SEAL, "file": 0, "chunk": 99, "since": 1, "ended": 0, "round": 2}',
         '{"format": "sparkbuild-scrub/v1", "seal": SEAL, "file": 0, "chunk": 0, "since": 9e99, "ended": 0, "round": 0}',
-        '{"format": "sparkbuild-scrub/v1", "seal": SEAL, "file": true, "chunk": "", "since": 1, "ended": 0, "round": 2}',
+        '{"format": "sparkbuild-scrub/v1", "seal": SEAL, "file": true, "chunk": "", "since": 1,"ended": 0, "round": 0}',
         '{"format": "sparkbuild-scrub/v1", "seal": "x", "file": 0, "chunk": 1, "since": 1, "ended": 1, "round": 2}',
     ],
 )
