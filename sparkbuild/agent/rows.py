@@ -32,8 +32,8 @@ class Share(NamedTuple):
 
 
 def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as all planners
-    """`what`: {"kind", "model": folder, "layers": [] for those of config.json, "split": see rowsplit, "tp", "rank",
-    "revision"}. Raises AgentError.
+    """`what`: {"kind", "model": folder, or "cache" and "repo" of a hub cache, "layers": [] for those of config.json,
+    "split": see rowsplit, "tp", "rank", "revision"}. Raises AgentError.
     """
     model, found = shares(what, store)
     kind, tp, rank = what["kind"], what["tp"], what["rank"]
@@ -70,7 +70,7 @@ def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
     each row once.
     """
     tp, rank = rowsplit.check_rank(what.get("tp"), what.get("rank"))
-    model = Model(inside(store, what["model"]))
+    model = Model(_folder(what, store))
     keys = rowsplit.engram(model.config)
     found = []
     for layer in _layers(what, model, keys):
@@ -79,6 +79,16 @@ def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
         ranges = rowsplit.ranges(what.get("split"), tp, layer, table.rows, keys)
         found.append(Share(table, ranges, *ranges[rank]))
     return model, found
+
+
+def _folder(what: dict[str, Any], store: str) -> str:
+    if "model" in what:
+        return inside(store, what["model"])
+    from sparkbuild.agent import hubrepo  # noqa: PLC0415 - a model folder needs none of it
+
+    place = hubrepo.find(inside(store, what["cache"]), what["repo"])
+    commit, _ = hubrepo.resolve(place, what.get("revision") or "main")
+    return f"{place.path}/snapshots/{commit}"
 
 
 def about_of(what: dict[str, Any], model: Model, found: list[Share]) -> dict[str, Any]:
@@ -98,6 +108,7 @@ def about_of(what: dict[str, Any], model: Model, found: list[Share]) -> dict[str
     }
     return {
         **{key: what.get(key, "") for key in ("kind", "split", "tp", "rank", "revision")},
+        "folder": model.folder,
         "index_sha256": model.index_sha256,
         "config_sha256": model.config_sha256,
         "layers": {str(share.table.layer): [share.lo, share.hi] for share in found},

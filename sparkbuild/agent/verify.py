@@ -56,8 +56,10 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
 
 
 def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
-    """{"to_write": bytes, "about": what the source is found to be}; None and {} when the source cannot say."""
-    nothing: dict[str, Any] = {"to_write": None, "about": {}}
+    """{"to_write": bytes, "about": what the source is found to be, "source_problem": why it cannot be staged from, ""};
+    None and {} when the source cannot say.
+    """
+    nothing: dict[str, Any] = {"to_write": None, "about": {}, "source_problem": ""}
     if "what" not in query:
         return nothing
     from sparkbuild.agent import wanted  # noqa: PLC0415 - most looks find a ledger
@@ -67,12 +69,23 @@ def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
     archives = Archives()
     try:
         wish = wanted.of_request(query, archives)
-    except (AgentError, OSError):
-        return nothing  # not fetched yet, or not to be read: staging will say so
+    except (AgentError, OSError) as error:
+        if query["what"].get("kind") == "artifact":
+            return nothing  # not fetched yet
+        return {**nothing, "source_problem": _told(error)}
     finally:
         archives.close()
     new = [item for item in wish.files if not item.is_in(known.get(item.name))]
-    return {"to_write": sum(Shape(item.size, item.extents).data for item in new), "about": wish.about}
+    size = sum(Shape(item.size, item.extents).data for item in new)
+    return {"to_write": size, "about": wish.about, "source_problem": ""}
+
+
+def _told(error: AgentError | OSError) -> str:
+    if isinstance(error, AgentError):
+        fields = error.fields
+        parts = [fields["what"], fields["where"], f"found {fields['found']}" if fields["found"] else ""]
+        return "; ".join(part for part in parts if part)
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:

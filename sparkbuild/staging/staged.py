@@ -91,13 +91,27 @@ class StagedKind:
             "linked": spec.linked,
             "full": run.force or bool(run.options.get("full")),
         }
-        with self._pools.take("nas", STREAMS) as streams:
-            result = run.call(goal.node, "stage", {**request, "streams": streams})
+        if spec.shared and self._chains is not None:
+            result = self._together(self._chains, goal, request, run)
+        else:
+            result = self._alone(goal, request, run)
         run.note(
             f"{result['files']} files, {result['total']} bytes in {spec.dst}: {result['copied']} copied, "
-            f"{result['repaired_chunks']} chunks mended, {result['removed']} removed, {result['bytes']} bytes written"
+            f"{result['repaired_chunks']} chunks mended, {result['removed']} removed, {result['bytes']} bytes written, "
+            f"{result['read']} read from the source, {result['received']} received from other nodes"
         )
         return int(result["bytes"])
+
+    def _alone(self, goal: Goal, request: dict[str, Any], run: Run) -> dict[str, Any]:
+        with self._pools.take("nas", STREAMS) as streams:
+            return run.call(goal.node, "stage", {**request, "streams": streams})
+
+    def _together(self, chains: Chains, goal: Goal, request: dict[str, Any], run: Run) -> dict[str, Any]:
+        """One of the nodes that want the same reads the source, the others take from it what has arrived."""
+        with chains.join(goal.key.digest, goal.node, goal.spec.dst, run) as seat:
+            if seat.peers is None:
+                return self._alone(goal, request, run)
+            return run.call(goal.node, "stage", {**request, "streams": STREAMS, "peers": seat.peers})
 
 
 def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
