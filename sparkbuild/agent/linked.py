@@ -61,6 +61,13 @@ def _bound(made: dict[str, Any]) -> dict[str, str]:
 
 def _sources(made: dict[str, Any], entries: dict[str, Entry], query: dict[str, Any], dst: str) -> list[tuple[str, str]]:
     """What the staged folders say, if any of them was staged anew since."""
+    if "what" in query:
+        what, store = query["what"], query.get("store", "")
+        was = [*(one["folder"] for one in made["sources"]), made["source"]]
+        now = [*linkwish.folders_of(what, store), linkwish.cache_of(what)]
+        if was != now:
+            old, new = (", ".join(path for path in paths if path) for paths in (was, now))
+            return [("", f"it is made from {old}, wanted {new}")]
     moved = [one["folder"] for one in made["sources"] if _stamp(one["folder"]) != one["ledger"]]
     if not moved or "what" not in query:
         return [(path, f"{path} is not what the export was made from") for path in moved]

@@ -171,6 +171,7 @@ class _Linking:
             "kind": what["kind"],
             "commit": self.wish.commit,
             "target": what["target"],
+            "source": linkwish.cache_of(what),
             "sources": [{"folder": staged.path, "ledger": staged.stamp} for staged in self.wish.folders],
             "files": files,
             "pointers": [{"name": entry.name, "text": entry.path} for entry in entries if entry.how == POINTER],

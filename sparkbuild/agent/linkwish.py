@@ -56,6 +56,11 @@ def folders_of(what: dict[str, Any], store: str) -> list[str]:
     return [inside(store, path) for path in (what["mirror"], *what.get("over", ()))]
 
 
+def cache_of(what: dict[str, Any]) -> str:
+    """The hub cache that files are bound from, "" when none are."""
+    return str(what["source"]["cache"]) if what.get("binds") else ""
+
+
 def wish(what: dict[str, Any], store: str, dst: str, bound: dict[str, str] | None = None) -> LinkWish:
     """`what`: {"kind": "tree", "mirror", "subtree", "binds": [globs over the paths of the snapshot], "source":
     {"cache", "repo"}, "target"} or {"kind": "composed", "mirror", "over": [staged folders], "target"}. Relative paths

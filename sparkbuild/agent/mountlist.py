@@ -1,10 +1,11 @@
 """The mount manifest of an export, `<dst>/.sparkbuild/mounts.json`: what the folder holds, and what a launch mounts.
 
 Format (JSON): {"format": "sparkbuild-export", "version": 1, "key": 64 hex, "parts": {}, "at": unix seconds, "kind":
-"tree" | "composed", "commit", "target", "sources": [{"folder": of a staged folder, "ledger": the stamp of its ledger's
-file}], "files": [{"name", "of": the staged file it is a hard link of, "dev", "ino"}], "pointers": [{"name", "text"}]
-symbolic links, "empty": [names of files that something is bound onto], "mounts": [{"source", "target", "read_only"}],
-the export itself first}. Written last: with it, the export is whole.
+"tree" | "composed", "commit", "target", "source": the hub cache that files are bound from ("": none), "sources":
+[{"folder": of a staged folder, "ledger": the stamp of its ledger's file}], "files": [{"name", "of": the staged file it
+is a hard link of, "dev", "ino"}], "pointers": [{"name", "text"}] symbolic links, "empty": [names of files that
+something is bound onto], "mounts": [{"source", "target", "read_only"}], the export itself first}. Written last: with
+it, the export is whole.
 
 `names.json` beside it lists what may be ours while the folder is being changed and has no manifest.
 """
@@ -39,6 +40,8 @@ def read(dst: str) -> dict[str, Any] | None:
             raise LedgerError(f"it has version {value['version']!r}, this sparkbuild reads version {VERSION}")
         if not (isinstance(value["key"], str) and isinstance(value["parts"], dict)):
             raise LedgerError("key or parts are missing")
+        if not isinstance(value["source"], str) or not isinstance(value["target"], str):
+            raise LedgerError("source or target are missing")
         if not all(isinstance(value[name], list) for name in _LISTS) or not all(map(safe_name, names(value))):
             raise LedgerError("its lists are damaged")
         if not all(isinstance(one["source"], str) and isinstance(one["target"], str) for one in value["mounts"]):

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-SCHEMES = ("artifact", "source", "archive", "image", "staged", "lane", "report")
+SCHEMES = ("artifact", "source", "archive", "image", "staged", "export", "lane", "report")
 
 DOWNLOADS = ("artifact", "source")  # made only for what is made from them; shown only where somebody asks
 

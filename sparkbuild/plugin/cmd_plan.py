@@ -6,6 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from doit.exceptions import InvalidCommand
+
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.plugin import units
 from sparkbuild.plugin.command import FactCommand
@@ -24,6 +26,20 @@ _VERBOSE = {
     "default": False,
     "help": "show also what is up to date, and the exact command and environment of each lane",
 }
+_STAGE = {
+    "name": "stage",
+    "long": "stage",
+    "type": str,
+    "default": "auto",
+    "help": "as for doit serve:<recipe>: auto, skip or force",
+}
+_EVICT = {
+    "name": "evict",
+    "long": "evict",
+    "type": bool,
+    "default": False,
+    "help": "as for doit stage:<recipe>: show also which staged data of others would be removed to make room",
+}
 
 
 class PlanCommand(FactCommand):
@@ -39,22 +55,48 @@ class PlanCommand(FactCommand):
         " unknown = its node does not answer, or one that decides whether it is needed. Exit code 0 whatever the states"
         " are, 2 when a part of the workspace cannot be read."
     )
-    cmd_options = (_JSON, _VERBOSE)
+    cmd_options = (_JSON, _VERBOSE, _STAGE, _EVICT)
 
     hopeless = False  # something that would be made cannot be
+    more: tuple[str, ...] = ()  # options that belong to what is named
 
-    def _execute(self, as_json: bool, verbose: bool, pos_args: Any = None) -> int:  # noqa: FBT001
+    def _execute(self, as_json: bool, verbose: bool, stage: str, evict: bool, pos_args: Any = None) -> int:  # noqa: FBT001
         session = self.session
+        self._options(stage, evict=evict, names=pos_args or [])
         made = session.plan(self.chosen(pos_args or []))
+        if any(step.goal.uri.scheme == "staged" and step.state == "run" and step.bytes for step in made):
+            from sparkbuild.plugin import room  # noqa: PLC0415 - only when something is to be staged
+
+            made = room.told(session, made)
         if as_json:
             steps = [step.as_dict(f"doit {step.goal.task}") for step in made]
             self.outstream.write(json.dumps({"goals": steps}, ensure_ascii=False, indent=1) + "\n")
         else:
-            self._print(made, verbose=verbose, named=pos_args or [])
+            if evict:
+                from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when it was asked for
+
+                evicting.show(session, made, lambda text: self.outstream.write(spoken(f"{text}\n")))
+            self._print(made, verbose=verbose, named=[*(pos_args or []), *self.more])
         problems = session.goals.problems if not pos_args else {}
         for error in problems.values():
             sys.stderr.write(spoken(f"ERROR: {error}\n"))
         return 2 if problems else 0
+
+    def _options(self, stage: str, *, evict: bool, names: list[str]) -> None:
+        """The options of tasks that change what would be done."""
+        if stage != "auto":
+            from sparkbuild.plugin import stageoption  # noqa: PLC0415 - loaded with the session
+
+            stageoption.checked(stage)
+            lanes = [goal for goal in self.chosen(names) if goal.uri.scheme == "lane"]
+            if not lanes:
+                raise InvalidCommand("--stage is an option of lanes: doit plan serve:<recipe> --stage=...")
+            self.session.staging |= stageoption.below(lanes, stage)
+            self.more += (f"--stage={stage}",)
+        if evict:
+            if any(name.partition(":")[0] != "stage" for name in names) or not names:
+                raise InvalidCommand("--evict is an option of what is staged: doit plan stage:<recipe> --evict")
+            self.more += ("--evict",)
 
     def _print(self, made: Plan, *, verbose: bool, named: list[str]) -> None:
         from sparkbuild.core.uri import DOWNLOADS  # noqa: PLC0415 - after the nodes were asked
@@ -107,6 +149,8 @@ class PlanCommand(FactCommand):
             for bind in launch.mounts:
                 how = "read-only" if bind.read_only else "writable"
                 self.outstream.write(f"        mount {bind.source} at {bind.target}, {how}\n")
+            for name in launch.pending:
+                self.outstream.write(f"        mounts of export {name}: known once it is staged\n")
 
     def _print_sum(self, made: Plan, named: list[str]) -> None:
         counts = {state: sum(step.state == state for step in made) for state in ("run", "maybe", "unknown", "ok")}

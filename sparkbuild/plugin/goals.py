@@ -13,12 +13,14 @@ from sparkbuild.images.docker import FILES, DockerSpec, archive_goal, python_in,
 from sparkbuild.images.dockerfile import DockerfileSpec, built_goal
 from sparkbuild.images.prune import prune_goal
 from sparkbuild.images.venv import VenvSpec, folder_in_store, image_goal
-from sparkbuild.nodes.artifacts import ArtifactSpec, artifact_goal, path_in_store
+from sparkbuild.nodes.artifacts import ArtifactSpec, artifact_goal
 from sparkbuild.nodes.sources import source_goal
 from sparkbuild.plugin import built
 from sparkbuild.plugin.prebuilt import prebuilt_goals
+from sparkbuild.plugin.stagings import Stagings, is_for
 from sparkbuild.serving.lane import LaneSpec, lane_goal
-from sparkbuild.staging.blocks import Archive, Place, Staged, staged
+from sparkbuild.staging.blocks import Staged
+from sparkbuild.staging.exports import Export
 from sparkbuild.workspace.bases import base_of
 from sparkbuild.workspace.dockerfileimage import unpublished
 from sparkbuild.workspace.imagefile import place_of
@@ -26,7 +28,7 @@ from sparkbuild.workspace.load import LOCAL
 from sparkbuild.workspace.reference import is_reference
 from sparkbuild.workspace.schema import DockerfileImage, DockerImage, VenvImage
 from sparkbuild.workspace.sourcelock import SourceLock
-from sparkbuild.workspace.stagingschema import FilesStaging, Staging
+from sparkbuild.workspace.stagingschema import FilesStaging
 from sparkbuild.workspace.workspace import Image, Recipe, Workspace
 
 
@@ -74,7 +76,7 @@ class _Builder:
         self.goals = goals
         self.image_nodes = _image_nodes(workspace)
         self.artifact_nodes = _artifact_nodes(workspace)
-        self.folders: dict[tuple[str, str], Goal] = {}
+        self.stagings = Stagings(workspace, goals.add, self._artifact)
 
     def image(self, name: str, node: str) -> Goal:
         """An image on a node: built there, or, for a docker image, brought there."""
@@ -158,20 +160,12 @@ class _Builder:
     def recipe(self, recipe: Recipe, nodes: tuple[str, ...]) -> None:
         """All goals of a recipe: what it stages on each node, its lane, its report."""
         self._check_runtime(recipe)
-        places = [Place(recipe.name, node, rank, len(nodes)) for rank, node in enumerate(nodes)]
-        blocks = [
-            {
-                block.id: self._staged(recipe, block, place)
-                for block in recipe.spec.staging
-                if _is_for(block, place.rank)
-            }
-            for place in places
-        ]
+        blocks, exports = self.stagings.of(recipe, nodes)
         if is_reference(recipe.spec.image):
             images = [self.goals.add(goal) for goal in prebuilt_goals(self.workspace, recipe.spec.image, nodes)]
         else:
             images = [self.image(recipe.spec.image, node) for node in nodes]
-        lane = self.goals.add(self._lane(recipe, nodes, images, blocks))
+        lane = self.goals.add(self._lane(recipe, nodes, images, (blocks, exports)))
         self.goals.lanes[recipe.name] = lane
         bench = recipe.spec.bench
         if bench is not None:
@@ -181,32 +175,6 @@ class _Builder:
             locks = {image.lock.name: image.lock.sha256 for image in used if image is not None}
             harness = self.image(bench.image, LOCAL)
             self.goals.add(bench_goal(recipe.name, recipe.spec.cluster, bench, lane, harness, locks=locks))
-
-    def _staged(self, recipe: Recipe, block: Staging, place: Place) -> Staged:
-        made = staged(block, place, self._archive(block, place.node))
-        for goal in made.goals:
-            other = self.folders.setdefault((place.node, os.path.normpath(goal.spec.dst)), goal)
-            if other.key != goal.key:
-                raise ConfigError(
-                    f"two blocks stage different data into one folder of {place.node}",
-                    where=f"{recipe.dir}/recipe.toml",
-                    found=f"{goal.spec.dst}, also of {other.task}",
-                    wanted="a folder of its own for each",
-                    next=f"give block `{block.id}` another dst, or none",
-                )
-        return Staged(made.path, tuple(map(self.goals.add, made.goals)))
-
-    def _archive(self, block: Staging, node: str) -> Archive | None:
-        """What is fetched before a block can be staged from it."""
-        if not isinstance(block, FilesStaging) or block.src.startswith("/"):
-            return None
-        if block.src.startswith("artifact:"):
-            lock, component = block.src.removeprefix("artifact:").split("/", 1)
-            spec = built.artifact_spec(self.workspace.locks[lock], component)
-        else:
-            lock, component = "url", block.sha256[:12]
-            spec = built.url_spec(block.src, block.sha256)
-        return Archive(self._artifact(node, lock, component, spec), path_in_store(spec), spec.sha256)
 
     def _check_runtime(self, recipe: Recipe) -> None:
         """A container runs in a docker image, a process in an environment."""
@@ -222,8 +190,13 @@ class _Builder:
             )
 
     def _lane(
-        self, recipe: Recipe, nodes: tuple[str, ...], images: list[Goal], blocks: list[dict[str, Staged]]
+        self,
+        recipe: Recipe,
+        nodes: tuple[str, ...],
+        images: list[Goal],
+        made: tuple[list[dict[str, Staged]], list[dict[str, Export]]],
     ) -> Goal:
+        blocks, exports = made
         serve = recipe.spec.serve
         image = self.workspace.images.get(recipe.spec.image)
         cluster = recipe.spec.cluster
@@ -243,6 +216,11 @@ class _Builder:
             image_entrypoint=tuple(getattr(images[0].spec, "entrypoint", ())),
             image=reference(images[0].spec.name, images[0].key) if in_docker else folder_in_store(images[0]),
             staged={name: one.path for of_node in blocks for name, one in of_node.items()},
+            exports={
+                name: {"path": one.path, "target": one.target, "block": one.block}
+                for of_node in exports
+                for name, one in of_node.items()
+            },
             staged_ranks={block.id: block.only_ranks for block in recipe.spec.staging if block.only_ranks},
             lock=f"{image.lock.name}@{image.lock.sha256}" if image else recipe.spec.image,
             gates=tuple(recipe.spec.gates),
@@ -260,7 +238,8 @@ class _Builder:
             fabric=self.workspace.config.clusters[cluster].fabric,
         )
         goals = [{name: one.goals for name, one in of_node.items()} for of_node in blocks]
-        return lane_goal(cluster, nodes, spec, images=images, staged=goals, inputs=recipe.inputs)
+        exported = [{name: one.goal for name, one in of_node.items()} for of_node in exports]
+        return lane_goal(cluster, nodes, spec, images=images, staged=goals, inputs=recipe.inputs, exports=exported)
 
 
 def _image_nodes(workspace: Workspace) -> dict[str, list[str]]:
@@ -289,17 +268,13 @@ def _artifact_nodes(workspace: Workspace) -> dict[str, set[str]]:
             offline = any(workspace.config.nodes[node].offline for node in nodes)
             if isinstance(block, FilesStaging) and not block.src.startswith("/"):
                 name = block.src if block.src.startswith("artifact:") else f"artifact:url/{block.sha256[:12]}"
-                wanted = (node for rank, node in enumerate(nodes) if _is_for(block, rank))
+                wanted = (node for rank, node in enumerate(nodes) if is_for(block, rank))
                 found.setdefault(name, set()).update(wanted, {LOCAL} if offline else ())
     for image in workspace.images.values():
         components = {DockerImage: "debs", DockerfileImage: "artifacts"}.get(type(image.spec), "")
         for component in getattr(image.spec, components, ()) if components else ():
             found.setdefault(f"artifact:{image.lock.name}/{component}", set()).add(LOCAL)
     return found
-
-
-def _is_for(block: Staging, rank: int) -> bool:
-    return not block.only_ranks or rank in block.only_ranks
 
 
 def _paths_in(spec: Any) -> dict[str, str]:

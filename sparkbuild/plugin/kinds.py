@@ -17,6 +17,8 @@ from sparkbuild.nodes.artifacts import ArtifactKind
 from sparkbuild.nodes.cluster import Nodes
 from sparkbuild.nodes.sources import SourceKind
 from sparkbuild.serving.kind import LaneKind
+from sparkbuild.staging.chain import Chains
+from sparkbuild.staging.exports import ExportKind
 from sparkbuild.staging.staged import StagedKind
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ def kinds(
         "archive": ArchiveKind(root, nodes),
         "image": ImageKind(root, nodes),
         "pruned": PruneKind(),
-        "staged": StagedKind(pools),
+        "staged": StagedKind(pools, Chains(nodes)),
+        "export": ExportKind(),
         "lane": LaneKind(root, nodes, check_gates),
     }
     if target is not None:

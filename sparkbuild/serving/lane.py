@@ -22,8 +22,9 @@ class LaneSpec(msgspec.Struct, frozen=True):
     are templates; `staged` maps block ids to folders on the node (relative to its store unless absolute); `image` is
     the image's folder in the store for a process, its reference for docker, where `image_paths` are its `python` and
     `files` inside the container and `image_entrypoint` is what it was assembled with. `min_memory` in bytes, times in
-    seconds. `staged_ranks` names the ranks of a block that not all have. `cluster` is its name, `fabric` the network it
-    is to talk over, "" for the one its nodes share.
+    seconds. `staged_ranks` names the ranks of a block that not all have. `exports` by id: {"path": folder on the node,
+    as in `staged`, "target": where a container sees it, "block": whose ranks have it}. `cluster` is its name,
+    `fabric` the network it is to talk over, "" for the one its nodes share.
     """
 
     recipe: str
@@ -55,6 +56,7 @@ class LaneSpec(msgspec.Struct, frozen=True):
     cluster: str = "local"
     fabric: str = ""
     staged_ranks: dict[str, tuple[int, ...]] = {}
+    exports: dict[str, dict[str, str]] = {}
 
 
 def lane_goal(
@@ -65,9 +67,11 @@ def lane_goal(
     images: Sequence[Goal],
     staged: Sequence[Mapping[str, tuple[Goal, ...]]],
     inputs: tuple[Input, ...],
+    exports: Sequence[Mapping[str, Goal]] = (),
 ) -> Goal:
-    """The goal of the recipe being served by the cluster. `images` and `staged` are those of each node, in rank order.
-    Images are the same everywhere; a block is what the first rank that has it stages, and follows from that on others.
+    """The goal of the recipe being served by the cluster. `images`, `staged` and `exports` are those of each node, in
+    rank order. Images are the same everywhere; a block or export is what the first rank that has it makes, and follows
+    from that on others.
     """
     blocks: dict[str, tuple[Goal, ...]] = {}
     for of_node in staged:
@@ -95,7 +99,10 @@ def lane_goal(
         parts["docker"] = {name: value for name, value in _plain(spec.docker).items() if name != "keep"}
     if len(nodes) > 1:
         parts["fabric"] = spec.fabric
+    if any(exports):
+        parts["exports"] = {name: goal.key.short for of_node in reversed(exports) for name, goal in of_node.items()}
     needs = [*images, *(goal for of_node in staged for goals in of_node.values() for goal in goals)]
+    needs += [goal for of_node in exports for goal in of_node.values()]
     return Goal(
         task=f"serve:{spec.recipe}",
         uri=Uri("lane", cluster, spec.recipe),

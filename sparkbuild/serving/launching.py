@@ -21,6 +21,7 @@ from sparkbuild.serving.dockerruntime import DockerRuntime
 from sparkbuild.serving.elsewhere import Elsewhere
 from sparkbuild.serving.hold import operator
 from sparkbuild.serving.lane import LaneSpec
+from sparkbuild.serving.mounted import Mounted
 from sparkbuild.serving.render import Launch, Rank
 from sparkbuild.serving.runtime import Order, ProcessRuntime, Record, Runtime
 
@@ -38,6 +39,7 @@ class Launcher:
         self._nodes = nodes
         self._known: dict[str, dict[str, Fact]] = {}
         self._guard = threading.Lock()
+        self._mounted = Mounted(nodes.agent)
         self._runtimes: dict[str, Runtime] = {"process": ProcessRuntime(), "docker": DockerRuntime(nodes.docker)}
 
     def is_plain(self, goal: Goal) -> bool:
@@ -74,6 +76,7 @@ class Launcher:
         else:
             fabrics = fabric.choose(spec.cluster, spec.fabric, self.facts(goal, again=again))
         made = []
+        manifests = self._mounted.of(goal)
         for number, (node, place) in enumerate(zip(goal.nodes, fabrics, strict=True)):
             store = self._nodes.store(node)
             rank = Rank(
@@ -86,7 +89,7 @@ class Launcher:
                 fabric=place,
                 files=self._files(goal, store),
             )
-            launch = render.launch(spec, rank, secrets)
+            launch = render.launch(spec, rank, secrets, manifests.get(node))
             if spec.runtime == "docker":
                 container.entrypoint(spec, {"entrypoint": spec.image_entrypoint}, launch.argv)
             made.append((rank, launch))
@@ -113,7 +116,8 @@ class Launcher:
         devices = [text.partition(":")[0] for text in spec.docker.devices] if spec.runtime == "docker" else []
         queries = {}
         for rank, launch in launches:
-            ours = (*render.staged(rank, spec).values(), rank.store)  # made by the steps before the launch
+            # made by the steps before the launch; what an export binds is on the NAS, and must be there
+            ours = (*render.staged(rank, spec).values(), *render.exports(rank, spec).values(), rank.store)
             paths = [bind.source for bind in launch.mounts if not bind.source.startswith(ours)]
             peers = [address for address in addresses if address != rank.fabric.address]
             queries[rank.node] = {"scheme": "preflight", "paths": paths, "devices": devices, "peers": peers}
@@ -153,7 +157,9 @@ class Launcher:
         nodes on which one runs: the caller takes them down when this raises. `check` raises when the nodes are not held
         any more.
         """
+        self._mounted.of(goal, again=True)
         launches = self.launches(goal)
+        refuse_pending(goal, launches)
         by = operator()
         run.report(Progress("launch"))
         folders = self._prepare(goal, launches, number, run)
@@ -208,6 +214,18 @@ class Launcher:
 def new_number() -> str:
     """The name of a new launch, the same on all of its ranks."""
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:8]}"
+
+
+def refuse_pending(goal: Goal, launches: tuple[tuple[Rank, Launch], ...]) -> None:
+    """Raise when a node has no manifest of an export any more: it says what is bound onto the empty files."""
+    found = [f"{rank.node}: {name}" for rank, launch in launches for name in launch.pending]
+    if found:
+        raise SparkbuildError(
+            f"lane {goal.spec.recipe} is not launched: its exports are not as they were made",
+            found="\n".join(found),
+            wanted="each with its mount manifest",
+            next=f"doit stage:{goal.spec.recipe}",
+        )
 
 
 def port_taken(goal: Goal, seen: tuple[judge.Seen, ...]) -> list[str]:

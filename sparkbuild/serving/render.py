@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -42,7 +43,8 @@ class Bind(msgspec.Struct, frozen=True):
 
 class Launch(msgspec.Struct, frozen=True):
     """What is started as one rank. `secrets` are the values that must never be shown, by name. `origins` says where a
-    variable comes from that the recipe did not set.
+    variable comes from that the recipe did not set. `uses` are the folders of the node that it reads, `pending` the
+    exports whose mounts are not known yet.
     """
 
     argv: tuple[str, ...]
@@ -50,6 +52,8 @@ class Launch(msgspec.Struct, frozen=True):
     secrets: dict[str, str]
     origins: dict[str, str] = {}
     mounts: tuple[Bind, ...] = ()
+    uses: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
 
     def shown_env(self) -> dict[str, str]:
         """The environment with the secrets masked."""
@@ -64,6 +68,10 @@ def context(rank: Rank, spec: LaneSpec) -> dict[str, Any]:
     return {
         "image": spec.image_paths if spec.runtime == "docker" else in_store,
         "staged": staged(rank, spec),
+        "exports": {
+            name: spec.exports[name]["target"] if spec.runtime == "docker" else path
+            for name, path in exports(rank, spec).items()
+        },
         "recipe": {"name": spec.recipe, "dir": rank.files},
         "model_id": spec.model_id,
         "host": rank.host,
@@ -90,13 +98,26 @@ def staged(rank: Rank, spec: LaneSpec) -> dict[str, str]:
     }
 
 
-def launch(spec: LaneSpec, rank: Rank, secrets: dict[str, str]) -> Launch:
-    """Fill in the recipe's command, environment and mounts for one rank. Raises ConfigError."""
+def exports(rank: Rank, spec: LaneSpec) -> dict[str, str]:
+    """The folder of each export that the rank has on the node."""
+    return {
+        name: os.path.normpath(os.path.join(rank.store, export["path"]))
+        for name, export in spec.exports.items()
+        if rank.rank in spec.staged_ranks.get(export["block"], (rank.rank,))
+    }
+
+
+def launch(
+    spec: LaneSpec, rank: Rank, secrets: dict[str, str], manifests: Mapping[str, Sequence[Bind]] | None = None
+) -> Launch:
+    """Fill in the recipe's command, environment and mounts for one rank. `manifests`: the mounts of exports by id, as
+    far as they are known. Raises ConfigError.
+    """
     where = f"{spec.folder}/recipe.toml"
     values = context(rank, spec)
-    own = spec.head_args if rank.rank == 0 else spec.worker_args
+    last = spec.head_args if rank.rank == 0 else spec.worker_args
     model = fill(spec.model, values, where)
-    words = [*spec.command, *([spec.model] if model else []), *spec.args, *own]
+    words = [*spec.command, *([spec.model] if model else []), *spec.args, *last]
     argv = tuple(fill(item, values, where) for item in words)
     derived = derive(rank.fabric, rank.world_size) if spec.network == "auto" else {}
     if spec.runtime == "docker":
@@ -106,15 +127,21 @@ def launch(spec: LaneSpec, rank: Rank, secrets: dict[str, str]) -> Launch:
     env = {name: one.value for name, one in derived.items()} | set_by_recipe
     origins = _origins(derived, set_by_recipe)
     mounts: tuple[Bind, ...] = ()
+    uses = dict.fromkeys((*staged(rank, spec).values(), *exports(rank, spec).values()))
+    pending: tuple[str, ...] = ()
     if spec.runtime == "docker":
-        mounts = _mounts(spec, rank, values, where)
+        own = _mounts(spec, rank, values, where)
+        uses |= dict.fromkeys(bind.source for bind in own)
+        known = {name: binds for name, binds in (manifests or {}).items() if name in values["exports"]}
+        mounts = _once((*own, *(bind for binds in known.values() for bind in binds)), spec, where)
+        pending = tuple(name for name in values["exports"] if name not in known)
     else:
         env |= secrets
     shown = [*argv, *set_by_recipe.values(), *(path for bind in mounts for path in (bind.source, bind.target))]
     leaked = [name for name, value in secrets.items() if value and any(value in text for text in shown)]
     if leaked:
         raise ConfigError(f"the value of secret {leaked[0]} would stand in the command line or a variable", where=where)
-    return Launch(argv, env, secrets, origins, mounts)
+    return Launch(argv, env, secrets, origins, mounts, tuple(uses), pending)
 
 
 def _origins(derived: dict[str, Derived], set_by_recipe: dict[str, str]) -> dict[str, str]:
@@ -125,6 +152,7 @@ def _origins(derived: dict[str, Derived], set_by_recipe: dict[str, str]) -> dict
 
 def _mounts(spec: LaneSpec, rank: Rank, values: dict[str, Any], where: str) -> tuple[Bind, ...]:
     binds = [Bind(path, path, read_only=True) for path in staged(rank, spec).values()]
+    binds += [Bind(path, spec.exports[name]["target"], read_only=True) for name, path in exports(rank, spec).items()]
     if rank.files:
         binds.append(Bind(rank.files, rank.files, read_only=True))
     for mount in spec.mounts:
@@ -138,6 +166,11 @@ def _mounts(spec: LaneSpec, rank: Rank, values: dict[str, Any], where: str) -> t
                     wanted="/an/absolute/path",
                 )
         binds.append(Bind(os.path.normpath(source), os.path.normpath(target), mount.read_only))
+    return _once(binds, spec, where)
+
+
+def _once(binds: Sequence[Bind], spec: LaneSpec, where: str) -> tuple[Bind, ...]:
+    """Each mount once; ConfigError for two with one target."""
     targets: dict[str, Bind] = {}
     for bind in binds:
         other = targets.setdefault(bind.target, bind)

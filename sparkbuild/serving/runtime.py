@@ -45,6 +45,7 @@ def request_of(order: Order) -> dict[str, Any]:
         "key": order.goal.key.digest,
         "parts": order.goal.key.parts,
         "argv": list(order.launch.argv),
+        "uses": list(order.launch.uses),
         "host": order.rank.host,
         "port": spec.port if order.rank.rank == 0 else 0,
         "model_id": spec.model_id,

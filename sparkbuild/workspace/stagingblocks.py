@@ -101,10 +101,13 @@ def _check_mirror(block: HubStaging, here: Path, blocks: tuple[Staging, ...], fi
     if len(block.repos) > 1 and _COMMIT.fullmatch(block.revision):
         what = "one commit cannot be the revision of several repositories"
         findings.add((*here, "revision"), what, wanted="a block for each repository, each with its revision")
+    before = [other for other in blocks[: blocks.index(block)] if isinstance(other, HubStaging)]
+    taken = [export.id for other in before for export in other.exports]
     for number, export in enumerate(block.exports):
         place: Path = (*here, "exports", number)
-        if [one.id for one in block.exports].index(export.id) != number:
+        if export.id in taken:
             findings.add((*place, "id"), f"two exports have the id `{export.id}`")
+        taken.append(export.id)
         _check_export(export, place, block.repos, {other.id: other for other in blocks}, findings)
 
 

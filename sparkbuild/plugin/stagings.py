@@ -1,0 +1,121 @@
+"""From the [[staging]] blocks of a recipe to the goals on its nodes: what is staged, what is exported of it. No I/O."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.goal import Goal
+from sparkbuild.nodes.artifacts import ArtifactSpec, path_in_store
+from sparkbuild.plugin import built
+from sparkbuild.staging.blocks import Archive, Place, Staged, staged
+from sparkbuild.staging.exports import Export, exports
+from sparkbuild.workspace.stagingschema import ComposedExport, FilesStaging, HubStaging, Staging, TreeExport
+from sparkbuild.workspace.workspace import Recipe, Workspace
+
+
+class Stagings:
+    """Makes these goals. `add` keeps a goal; `artifact` makes that of an artifact: (node, lock, component, spec)."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        add: Callable[[Goal], Goal],
+        artifact: Callable[[str, str, str, ArtifactSpec], Goal],
+    ) -> None:
+        self._workspace, self._add, self._artifact = workspace, add, artifact
+        self._folders: dict[tuple[str, str], Goal] = {}
+
+    def of(self, recipe: Recipe, nodes: tuple[str, ...]) -> tuple[list[dict[str, Staged]], list[dict[str, Export]]]:
+        """The blocks and the exports of each node, by id, in rank order. Raises ConfigError."""
+        blocks: list[dict[str, Staged]] = []
+        found: list[dict[str, Export]] = []
+        over = _laid_over(recipe.spec.staging)
+        for rank, node in enumerate(nodes):
+            place = Place(recipe.name, node, rank, len(nodes))
+            here = [block for block in recipe.spec.staging if is_for(block, rank)]
+            blocks.append({one.id: self._staged(recipe, one, place, linked=one.id in over) for one in here})
+            found.append({})
+            for block in here:
+                if isinstance(block, HubStaging):
+                    self._check_runtime(recipe, block)
+                    found[-1] |= {one.id: self._exported(recipe, one) for one in exports(block, place, blocks[-1])}
+        return blocks, found
+
+    def _staged(self, recipe: Recipe, block: Staging, place: Place, *, linked: bool) -> Staged:
+        made = staged(block, place, self._archive(block, place.node))
+        goals = []
+        for goal in made.goals:
+            self._check_folder(recipe, block.id, goal)
+            spec = msgspec.structs.replace(goal.spec, linked=True) if linked else goal.spec
+            goals.append(self._add(msgspec.structs.replace(goal, spec=spec)))
+        return Staged(made.path, tuple(goals))
+
+    def _exported(self, recipe: Recipe, export: Export) -> Export:
+        self._check_folder(recipe, export.block, export.goal)
+        goal = self._add(export.goal)
+        if goal.target != export.goal.target:
+            raise ConfigError(
+                f"an export has the name of something else that the block stages: {goal.task}",
+                where=f"{recipe.dir}/recipe.toml",
+                found=f"export `{export.id}` of block `{export.block}`",
+                next="give the export another id",
+            )
+        return msgspec.structs.replace(export, goal=goal)
+
+    def _check_folder(self, recipe: Recipe, block: str, goal: Goal) -> None:
+        other = self._folders.setdefault((goal.node, os.path.normpath(goal.spec.dst)), goal)
+        if other.key != goal.key:
+            raise ConfigError(
+                f"two blocks stage different data into one folder of {goal.node}",
+                where=f"{recipe.dir}/recipe.toml",
+                found=f"{goal.spec.dst}, also of {other.task}",
+                wanted="a folder of its own for each",
+                next=f"give {_what(goal)} `{goal.task.rpartition(':')[2] if _is_export(goal) else block}` another "
+                f"{'path' if _is_export(goal) else 'dst'}, or none",
+            )
+
+    def _check_runtime(self, recipe: Recipe, block: HubStaging) -> None:
+        """Nothing is bound for a process: it would read the empty files."""
+        for export in block.exports:
+            if isinstance(export, TreeExport) and export.binds and recipe.spec.serve.runtime != "docker":
+                raise ConfigError(
+                    f"export `{export.id}` binds files of the source, which only a container can have",
+                    where=f"{recipe.dir}/recipe.toml",
+                    found=f'runtime = "{recipe.spec.serve.runtime}"',
+                    next="stage these files too (take them out of `skip` and `binds`), or serve in docker",
+                )
+
+    def _archive(self, block: Staging, node: str) -> Archive | None:
+        """What is fetched before a block can be staged from it."""
+        if not isinstance(block, FilesStaging) or block.src.startswith("/"):
+            return None
+        if block.src.startswith("artifact:"):
+            lock, component = block.src.removeprefix("artifact:").split("/", 1)
+            spec = built.artifact_spec(self._workspace.locks[lock], component)
+        else:
+            lock, component = "url", block.sha256[:12]
+            spec = built.url_spec(block.src, block.sha256)
+        return Archive(self._artifact(node, lock, component, spec), path_in_store(spec), spec.sha256)
+
+
+def is_for(block: Staging, rank: int) -> bool:
+    """Whether a rank has a block."""
+    return not block.only_ranks or rank in block.only_ranks
+
+
+def _laid_over(blocks: tuple[Staging, ...]) -> set[str]:
+    """The blocks whose files get more names in composed folders."""
+    composed = (one for block in blocks if isinstance(block, HubStaging) for one in block.exports)
+    return {name for one in composed if isinstance(one, ComposedExport) for name in one.over}
+
+
+def _is_export(goal: Goal) -> bool:
+    return goal.uri.scheme == "export"
+
+
+def _what(goal: Goal) -> str:
+    return "export" if _is_export(goal) else "block"

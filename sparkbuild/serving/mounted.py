@@ -1,0 +1,53 @@
+"""The mounts of a lane's exports: each node is asked for the manifests that staging left there."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.run import Agent
+from sparkbuild.nodes.survey import survey
+from sparkbuild.serving.lane import LaneSpec
+from sparkbuild.serving.render import Bind
+
+Manifests = Mapping[str, tuple[Bind, ...]]
+
+
+class Mounted:
+    """What is known is asked once per run and goal, and anew right before a launch."""
+
+    def __init__(self, agent: Callable[[str], Agent]) -> None:
+        self._agent = agent
+        self._known: dict[str, dict[str, dict[str, tuple[Bind, ...]]]] = {}
+        self._guard = threading.Lock()
+
+    def of(self, goal: Goal, *, again: bool = False) -> Mapping[str, Manifests]:
+        """By node and export, the mounts of those exports that are there and are the ones of the goal."""
+        spec: LaneSpec = goal.spec
+        if not spec.exports or spec.runtime != "docker":
+            return {}
+        with self._guard:
+            known = None if again else self._known.get(goal.target)
+        if known is None:
+            known = {node: {} for node in goal.nodes}
+            keys = {
+                (need.node, need.uri.path.rpartition("/")[2]): need.key.digest
+                for need in goal.needs
+                if need.uri.scheme == "export"
+            }
+            for name, export in spec.exports.items():
+                query = {"scheme": "export", "dst": export["path"]}
+                nodes = [node for node in goal.nodes if (node, name) in keys]
+                for node, fact in survey(self._agent, dict.fromkeys(nodes, query)).items():
+                    if fact.get("present") and fact.get("key") == keys[node, name]:
+                        known[node][name] = tuple(map(_bind, fact["mounts"]))
+            with self._guard:
+                self._known[goal.target] = known
+        return known
+
+
+def _bind(mount: Mapping[str, Any]) -> Bind:
+    return Bind(str(mount["source"]), os.path.normpath(mount["target"]), read_only=bool(mount["read_only"]))

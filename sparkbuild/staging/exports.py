@@ -1,0 +1,137 @@
+"""Exports of a mirror on a node: the goal, and how it is looked at and made. Making one moves names and no bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.key import Key
+from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
+from sparkbuild.core.reasons import Reason, differences
+from sparkbuild.core.run import Run
+from sparkbuild.core.state import Made
+from sparkbuild.core.uri import Uri
+from sparkbuild.staging.blocks import Place, Staged
+from sparkbuild.workspace.stagingschema import ComposedExport, HubStaging, TreeExport
+
+# The version of the manifest that the agent writes (agent.mountlist.VERSION; a test holds the two together).
+FORMAT = 1
+
+
+class ExportSpec(msgspec.Struct, frozen=True):
+    """`dst` is the folder (relative: inside the node's store), `what` is what the agent links there, see
+    agent.linkwish.
+    """
+
+    dst: str
+    what: dict[str, Any]
+
+
+class Export(msgspec.Struct, frozen=True):
+    """An export on a node: its folder (relative: inside the store), where a container sees it, its block, its goal."""
+
+    id: str
+    block: str
+    path: str
+    target: str
+    goal: Goal
+
+
+def exports(block: HubStaging, place: Place, blocks: Mapping[str, Staged]) -> tuple[Export, ...]:
+    """The exports of a block on a node. `blocks` are those that the node stages, by id, this one among them. Raises
+    ConfigError when a block that is laid over the snapshot is not for this rank.
+    """
+    return tuple(_export(block, export, place, blocks) for export in block.exports)
+
+
+def _export(
+    block: HubStaging, export: TreeExport | ComposedExport, place: Place, blocks: Mapping[str, Staged]
+) -> Export:
+    repo = export.repo or block.repos[0]
+    mirror = blocks[block.id].goals[block.repos.index(repo)]
+    path = export.path or os.path.join("exported", place.recipe, block.id, export.id)
+    kind = "tree" if isinstance(export, TreeExport) else "composed"
+    what: dict[str, Any] = {"kind": kind, "mirror": mirror.spec.dst, "target": export.target}
+    parts: dict[str, Any] = {"kind": kind, "mirror": mirror.key.short}
+    needs = [mirror]
+    if isinstance(export, TreeExport):
+        chosen = {"subtree": export.subtree.strip("/"), "binds": list(export.binds)}
+        what |= {**chosen, "source": {"cache": block.src, "repo": repo, "revision": block.revision}}
+        parts |= chosen
+    else:
+        missing = [name for name in export.over if name not in blocks]
+        if missing:
+            raise ConfigError(
+                f"export `{export.id}` wants block `{missing[0]}`, which rank {place.rank} has not",
+                where=f"recipes/{place.recipe}/recipe.toml",
+                wanted=f"both on the same ranks: only_ranks of `{block.id}` and `{missing[0]}`",
+            )
+        what["over"] = [blocks[name].path for name in export.over]
+        needs += [goal for name in export.over for goal in blocks[name].goals]
+        parts["over"] = {name: "+".join(goal.key.short for goal in blocks[name].goals) for name in export.over}
+    goal = Goal(
+        task=f"stage:{place.recipe}:{place.node}:{block.id}:{export.id}",
+        uri=Uri("export", place.node, f"{place.recipe}/{block.id}/{export.id}"),
+        key=Key({**parts, "target": export.target, "format": FORMAT}),
+        doc=f"link {repo} as {'a tree of files' if kind == 'tree' else 'a composed folder'} on {place.node}",
+        spec=ExportSpec(path, what),
+        needs=tuple(needs),
+        pools=(place.node,),
+    )
+    return Export(export.id, block.id, path, export.target, goal)
+
+
+class ExportKind:
+    """How exports are looked at and made."""
+
+    scheme = "export"
+
+    def query(self, goal: Goal) -> dict[str, Any]:
+        """What the agent needs to look; see agent.linked."""
+        return query(goal)
+
+    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+        """Made of these folders as they are now, or why not. It writes no bytes."""
+        if "unreachable" in fact:
+            return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
+        if not fact["present"]:
+            return Verdict(RUN, (_absent(fact, last),), 0, fact)
+        if fact["key"] != goal.key.digest:
+            unexplained = Reason("key", "its manifest has another key with the same parts: it was edited by hand")
+            return Verdict(RUN, differences(fact["parts"], goal.key.parts) or (unexplained,), 0, fact)
+        if fact["problems"]:
+            return Verdict(RUN, tuple(Reason(one["file"], one["text"]) for one in fact["problems"]), 0, fact)
+        return Verdict(OK, (), 0, fact, f"{fact['files']} files, {len(fact['mounts'])} mounts")
+
+    def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
+        """Make the links that are missing, remove what is not wanted."""
+        del verdict
+        spec: ExportSpec = goal.spec
+        request = {"dst": spec.dst, "key": goal.key.digest, "parts": goal.key.parts, "what": spec.what}
+        found = run.call(goal.node, "linktree", request)
+        run.note(
+            f"{found['files']} files in {spec.dst}: {found['made']} linked, {found['pointers']} symbolic links and "
+            f"{found['empty']} empty files made, {found['removed']} removed; {found['mounts']} mounts"
+        )
+        return 0
+
+
+def query(goal: Goal) -> dict[str, Any]:
+    """What to ask a node about an export."""
+    spec: ExportSpec = goal.spec
+    return {"dst": spec.dst, "what": spec.what}
+
+
+def _absent(fact: dict[str, Any], last: Made | None) -> Reason:
+    if fact.get("problem"):
+        return Reason("manifest", str(fact["problem"]))
+    if fact.get("busy"):
+        return Reason("export", f"is being made by another process ({fact['busy']})")
+    if last is None:
+        return Reason("export", "not made yet")
+    return Reason("export", "was made before, and has no manifest now: removed, or the making was interrupted")
