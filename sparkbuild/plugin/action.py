@@ -23,6 +23,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, UNKNOWN, Verdict
 from sparkbuild.core.state import Made
 from sparkbuild.plugin.session import Session, session
+from sparkbuild.plugin.stageoption import FORCE
 
 
 class _Action(BaseAction):  # type: ignore[misc]
@@ -76,7 +77,7 @@ class GoalAction(_Action):
         """See the class."""
         goal: Goal = self.task.meta["goal"]  # as the task's options ask for it
         options = self.task.options or {}
-        force = here.force or bool(options.get("again"))
+        force = here.force or bool(options.get("again")) or here.staging.get(goal.target) == FORCE
         kind = here.kinds[goal.uri.scheme]
         with here.pools.hold(goal.pools):
             verdict = here.look_again(goal)  # under the lock: another run may have made it meanwhile

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import gc
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doit.action import PythonAction
 from doit.cmd_run import Run as DoitRun
@@ -18,8 +19,12 @@ from sparkbuild.core.errors import NotMadeError
 from sparkbuild.core.plan import Plan
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.dependencies import check_label, goal_of
+from sparkbuild.plugin.hints import spoken
 from sparkbuild.plugin.runner import runner
 from sparkbuild.plugin.silent import silent
+
+if TYPE_CHECKING:
+    from sparkbuild.plugin.session import Session
 
 # Groups that nobody means as a whole: what happens then cannot be undone.
 _ONE_BY_ONE = {
@@ -66,9 +71,14 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             from sparkbuild.plugin.cmd_health import spelled_as_task  # noqa: PLC0415 - other runs need none of it
 
             return spelled_as_task(session, self.sel_tasks, self.outstream)
+        if str((self.sel_tasks or [""])[0]).startswith("verify:"):
+            from sparkbuild.plugin import cmd_verify  # noqa: PLC0415 - as above
+
+            return cmd_verify.spelled_as_task(self, self.sel_tasks, self.outstream)
         gc.freeze()
         gc.enable()
         self._check_selection()
+        evicts = self._take_options(session)
         PythonAction.pm_pdb = pdb
         self.control = TaskControl(self.task_list, auto_delayed_regex=auto_delayed_regex)
         self.control.process(self.sel_tasks)
@@ -81,7 +91,12 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             if isinstance(outfile, str):
                 stream = open_files.enter_context(open(outfile, "w", encoding="utf-8"))
             told = reporter_class(stream, {"failure_verbosity": failure_verbosity})
-            self._preflight(session.plan(self.chosen(self._task_names())), goes_on=continue_)
+            made = session.plan(self.chosen(self._task_names()))
+            self._preflight(made, goes_on=continue_)
+            if evicts:
+                from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when it was asked for
+
+                evicting.carry_out(session, made, lambda text: _say(told, text))
             args = [self.dep_manager, told, continue_, always, Stream(verbosity, force_verbosity)]
             return int(runner(args, num_process).run_all(self.control.task_dispatcher()))
 
@@ -111,19 +126,42 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
 
     def _task_names(self) -> list[str]:
         """What of the command line names tasks: not a task's options, nor what follows one that takes arguments."""
+        return [name for name, _ in self._selection()]
+
+    def _selection(self) -> list[tuple[str, dict[str, str]]]:
+        """The names of the command line, each with its options (`--label`, ...) and their values."""
         tasks = {task.name: task for task in self.task_list}
-        names: list[str] = []
+        found: list[tuple[str, dict[str, str]]] = []
         words = iter(self.sel_tasks)
         for word in words:
-            if word.startswith("-") and names:
-                value = _value(tasks.get(names[-1]), word, words)
-                if word.partition("=")[0] == "--label":
-                    check_label(value)
+            if word.startswith("-") and found:
+                name, options = found[-1]
+                option = word.partition("=")[0]
+                options[option] = _value(tasks.get(name), word, words)
+                if option == "--label":
+                    check_label(options[option])
                 continue
-            names.append(word)
+            found.append((word, {}))
             if word in tasks and tasks[word].pos_arg is not None:
                 break
-        return names
+        return found
+
+    def _take_options(self, session: Session) -> bool:
+        """Options that act on goals below what they are said of: `--stage` of a lane, and `--evict` of what is staged,
+        which doit would take for a single task only. Returns whether to evict.
+        """
+        from sparkbuild.plugin import stageoption  # noqa: PLC0415 - loaded with the session
+
+        evicts = False
+        for name, options in self._selection():
+            if "--stage" in options:
+                session.staging |= stageoption.below(self.chosen([name]), options["--stage"])
+            if "--evict" in options and name.partition(":")[0] != "stage":
+                raise InvalidCommand(f"--evict is an option of what is staged: doit stage:<recipe> --evict, not {name}")
+            evicts = evicts or "--evict" in options
+        if evicts:
+            self.sel_tasks[:] = [word for word in self.sel_tasks if word != "--evict"]
+        return evicts
 
     def _examples(self) -> list[str]:
         lines = [f"  doit {task.name:<24} {task.doc}" for task in self.task_list if _is_lane(task)]
@@ -137,6 +175,14 @@ def _value(task: Any, option: str, words: Iterator[str]) -> str:
         param.get("long") == name and param.get("type") is not bool for param in (task.params if task else ())
     )
     return value if sep or not takes_one else next(words, "")
+
+
+def _say(told: Any, text: str) -> None:
+    """A line among those of the reporter, or on stderr beside one that prints for programs."""
+    if hasattr(told, "display"):
+        told.display.line(spoken(text))
+    else:
+        sys.stderr.write(spoken(f"{text}\n"))
 
 
 def _is_lane(task: Any) -> bool:

@@ -10,6 +10,21 @@ from sparkbuild.plugin.action import GoalAction, StopAction
 _PARAMS: dict[str, list[dict[str, Any]]] = {
     "lane": [
         {"name": "no_wait", "long": "no-wait", "type": bool, "default": False, "help": "launch, do not wait for it"},
+        {
+            "name": "stage",
+            "long": "stage",
+            "default": "auto",
+            "help": "auto; skip: take the staged data as it is, unseen; force: read all of it",
+        },
+    ],
+    "staged": [
+        {
+            "name": "evict",
+            "long": "evict",
+            "type": bool,
+            "default": False,
+            "help": "first remove staged data of others, as far as there is no room; a group takes it too",
+        },
     ],
     "report": [
         {"name": "label", "long": "label", "default": "", "help": "label of the run package [the recipe's]"},

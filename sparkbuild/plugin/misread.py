@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-OF_TASKS = {"--no-wait": "serve:", "--label": "bench:", "--again": "bench:"}  # and the tasks whose options these are
+# and the tasks whose options these are
+OF_TASKS = {"--no-wait": "serve:", "--stage": "serve:", "--evict": "stage:", "--label": "bench:", "--again": "bench:"}
 _UNKNOWN = re.compile(r"Error parsing (Command|Task): (.*?) \(parsing options: (.*)\)\. Got:", re.DOTALL)
 _LONG = re.compile(r"'long':'([^']+)'")
 _VALUE = re.compile(r"Error parsing parameter '(\w+)' <class '(\w+)'>\.\n.*?: (.*)", re.DOTALL)

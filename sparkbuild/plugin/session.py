@@ -22,6 +22,7 @@ from sparkbuild.core.state import Made, StateStore
 from sparkbuild.nodes.ahead import Ahead
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.observer import Observer
+from sparkbuild.plugin import stageoption
 from sparkbuild.plugin.goals import Goals, assemble
 from sparkbuild.plugin.kinds import kinds
 from sparkbuild.plugin.target import bench_target
@@ -52,6 +53,7 @@ class Session:
         self.runlog = RunLog(root / STATE / "runs")
         self.locks = root / STATE / "locks"
         self.force = False
+        self.staging: dict[str, str] = {}  # target -> what --stage says of it: skip or force
         self.listing = False
         self.progress: Any = None
         self.told: list[tuple[str, str]] = []  # task, what became of it: said when the run is interrupted
@@ -62,21 +64,35 @@ class Session:
 
     def last(self, goal: Goal) -> Made | None:
         """How the goal was last made, as this workspace remembers it."""
+        return self.made_before().get(str(goal.uri))
+
+    def made_before(self) -> Mapping[str, Made]:
+        """How everything was last made, by its name without the key; what has no goal any more too."""
         with self._guard:
             if self._last is None:
                 self._last = self.state.all_made()
-            return self._last.get(str(goal.uri))
+            return self._last
 
     def judge(self, goal: Goal) -> Verdict:
         """What the facts say of one goal alone."""
+        if self.staging.get(goal.target) == stageoption.SKIP:
+            return stageoption.SKIPPED
         kind, fact = self.kinds[goal.uri.scheme], self.observer.fact(goal)
         verdict = kind.judge(goal, fact, None)
         # how it was last made only explains: a look at which all is well need not open the state file
         return verdict if verdict.state == OK else kind.judge(goal, fact, self.last(goal))
 
+    def _asked(self, goal: Goal) -> Verdict:
+        """What is to be planned for a goal: what the facts say, and what --stage says beyond that."""
+        verdict = self.judge(goal)
+        return stageoption.forced(verdict) if self.staging.get(goal.target) == stageoption.FORCE else verdict
+
+    def _look(self, goals: Iterable[Goal], *, again: bool = False) -> None:
+        self.observer.look([g for g in goals if self.staging.get(g.target) != stageoption.SKIP], again=again)
+
     def look_again(self, goal: Goal) -> Verdict:
         """Judge a goal by new facts."""
-        self.observer.look([goal], again=True)
+        self._look([goal], again=True)
         return self.judge(goal)
 
     def plan(self, goals: Iterable[Goal]) -> Plan:
@@ -86,10 +102,10 @@ class Session:
         ordered = closure(wanted)
         level = [goal for goal in ordered if not goal.transient or goal.target in selected]
         while level:
-            self.observer.look(level)
-            needed = {need.target: need for goal in level if self.judge(goal).state == RUN for need in goal.needs}
+            self._look(level)
+            needed = {need.target: need for goal in level if self._asked(goal).state == RUN for need in goal.needs}
             level = [need for need in needed.values() if need.transient and need.target not in selected]
-        made = make_plan(wanted, self.judge)
+        made = make_plan(wanted, self._asked)
         with self._guard:
             self._plan |= {step.goal.target: step for step in made}
         return made
@@ -102,7 +118,7 @@ class Session:
         if step.verdict.state == UNKNOWN or not hasattr(kind, "preflight"):
             return None
         found: SparkbuildError | None = kind.preflight(step.goal, step.verdict)
-        return found
+        return found or (stageoption.missing(self, step, self.staging) if self.staging else None)
 
     def _target(self, goal: Goal, run: Run) -> Any:
         del run
@@ -124,7 +140,7 @@ class Session:
             agent=self.nodes.agent,
             report=lambda progress: self.report(name, progress),
             tell=lambda text: self.told.append((name, text)),
-            force=self.force,
+            force=self.force or self.staging.get(goal.target) == stageoption.FORCE,
             options=options,
         )
 

@@ -169,7 +169,7 @@ def test_the_options_of_a_task_and_their_values_are_no_tasks(doit: Tool) -> None
     [
         ("--no-wait serve:r", "--no-wait is an option of the task, and stands after its name: doit serve:r --no-wait"),
         ("--again", "--again is an option of the task, and stands after its name: doit bench:<recipe> --again"),
-        ("serve:r --no-wiat", "option --no-wiat not recognized: that task has the options --no-wait"),
+        ("serve:r --no-wiat", "option --no-wiat not recognized: that task has the options --no-wait, --stage"),
         ("stop:r --x", "option --x not recognized: that task has no options"),
         ("--rank 3 logs", "option --rank not recognized; doit help run lists the options that it has"),
         ("-n x serve:r", "-n takes a whole number, and 'x' is none"),

@@ -1,0 +1,211 @@
+"""`doit verify[:RECIPE[:NODE[:BLOCK]]]`: is what was staged still what was staged? Asks the nodes, never the source."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from doit.exceptions import InvalidCommand
+
+from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.run import Progress
+from sparkbuild.nodes.survey import everywhere, survey
+from sparkbuild.plugin import verifying
+from sparkbuild.plugin.command import FactCommand
+from sparkbuild.plugin.hints import spoken
+from sparkbuild.plugin.progress import Display, display
+from sparkbuild.plugin.room import folder_of
+from sparkbuild.plugin.verifying import Row
+
+if TYPE_CHECKING:
+    from sparkbuild.core.goal import Goal
+    from sparkbuild.plugin.session import Session
+
+PREFIX, STAGE = "verify:", "stage:"
+LIMIT = "20GB"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGT]?)(i?)B?", re.ASCII)
+_JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
+_FULL = {"name": "full", "long": "full", "type": bool, "default": False, "help": "read every byte of every file"}
+_SCRUB = {
+    "name": "scrub",
+    "long": "scrub",
+    "type": bool,
+    "default": False,
+    "help": "read the next part of the data, at idle priority, and go on from there next time",
+}
+_LIMIT = {
+    "name": "limit",
+    "long": "limit",
+    "default": "",
+    "help": f"with --scrub: how much of a node to read [{LIMIT}]",
+}
+
+
+class Verify(FactCommand):
+    """The command `verify`."""
+
+    name = "verify"
+    needs_tasks = False
+    doc_purpose = "look whether staged data is still what was staged"
+    doc_usage = "[RECIPE[:NODE[:BLOCK]] ...]"
+    doc_description = (
+        "Never writes data and never reads the source. Exit code 0 when all is well, 1 when something is damaged or not"
+        " staged, 2 when a node says nothing or a part of the workspace cannot be read."
+    )
+    cmd_options = (_FULL, _SCRUB, _LIMIT, _JSON)
+
+    def _execute(self, full: bool, scrub: bool, limit: str, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
+        names = [STAGE + name.removeprefix(PREFIX).removeprefix(STAGE) for name in pos_args or []]
+        return verify(self, names, self.outstream, full=full, scrub=scrub, limit=limit, as_json=as_json)
+
+
+def spelled_as_task(command: FactCommand, words: Sequence[str], out: TextIO) -> int:
+    """`doit verify:demo --full`: the same, written as tasks are; the exit code."""
+    names, options = [], dict[str, Any]()
+    rest = iter(words)
+    for word in rest:
+        option, sep, value = word.partition("=")
+        if option == "--limit":
+            options["limit"] = value if sep else next(rest, "")
+        elif word in {"--full", "--scrub"}:
+            options[word.removeprefix("--")] = True
+        elif word == "--json":
+            options["as_json"] = True
+        elif not word.startswith(PREFIX):
+            raise InvalidCommand(
+                f"{word} cannot be made along with a look at staged data\n  next:   doit verify RECIPE ..."
+                if not word.startswith("-")
+                else f"{option}: doit help verify lists the options that it has"
+            )
+        else:
+            names.append(STAGE + word.removeprefix(PREFIX))
+    return verify(command, names, out, **options)
+
+
+def verify(
+    command: FactCommand,
+    names: Sequence[str],
+    out: TextIO,
+    *,
+    full: bool = False,
+    scrub: bool = False,
+    limit: str = "",
+    as_json: bool = False,
+) -> int:
+    """Look at all nodes at once, print a row for each staged folder; the exit code."""
+    if full and scrub:
+        raise InvalidCommand("--full reads everything and --scrub the next part: one of them")
+    if limit and not scrub:
+        raise InvalidCommand("--limit is an option of --scrub: --full reads everything")
+    most = bytes_of(limit or LIMIT)
+    session = command.session
+    chosen = command.chosen(names) if names else session.goals.by_task.values()
+    goals = [goal for goal in chosen if goal.uri.scheme == "staged"]
+    by_node: dict[str, list[Goal]] = {}
+    for goal in goals:
+        by_node.setdefault(goal.node, []).append(goal)
+    screen = display(sys.stderr if as_json else out)
+
+    def work(node: str) -> list[Row]:
+        look = _Node(session, node, screen)
+        return look.scrub(by_node[node], most) if scrub else [look.row(goal, full=full) for goal in by_node[node]]
+
+    try:
+        seen = everywhere(tuple(by_node), work) if by_node else {}
+    finally:
+        screen.close()
+    rows = {row.task: row for of_node in seen.values() for row in of_node}
+    ordered = [rows[goal.task] for goal in goals]
+    orphans = _orphans(session, by_node) if not names else []
+    problems = session.goals.problems if not names else {}
+    code = 2 if problems else verifying.code(ordered)
+    if as_json:
+        found = [row.as_dict() for row in ordered]
+        out.write(
+            json.dumps({"ok": code == 0, "staged": found, "orphans": orphans}, ensure_ascii=False, indent=1) + "\n"
+        )
+    else:
+        out.writelines(f"{spoken(line)}\n" for line in verifying.lines(ordered) or ["nothing is to be staged"])
+        out.writelines(f"{one['node']}  {one['text']}\n" for one in orphans)
+    for error in problems.values():
+        sys.stderr.write(spoken(f"ERROR: {error}\n"))
+    return code
+
+
+class _Node:
+    """The looks at one node, one folder after the other: they share its disk."""
+
+    def __init__(self, session: Session, node: str, screen: Display) -> None:
+        self.session, self.node, self.screen = session, node, screen
+
+    def row(self, goal: Goal, *, full: bool) -> Row:
+        """One folder."""
+        row, spec = self._row(goal), goal.spec
+        request = {"dst": spec.dst, "key": goal.key.digest, "full": full, "linked": spec.linked}
+        began = time.monotonic()
+        fact = self._call("verify", request, goal.task.replace(STAGE, PREFIX, 1))
+        row.seconds = round(time.monotonic() - began, 3)
+        return verifying.looked(row, goal.key.parts, goal.key.digest, fact)
+
+    def scrub(self, goals: Sequence[Goal], most: int) -> list[Row]:
+        """All folders, within one limit. Several goals may share a folder."""
+        asked = list({goal.spec.dst: {"dst": goal.spec.dst, "key": goal.key.digest} for goal in goals}.values())
+        answer = self._call("scrub", {"folders": asked, "limit": most}, f"scrub of {self.node}")
+        facts = {one["dst"]: one for one in answer.get("folders", ())}
+        return [verifying.scrubbed(self._row(goal), facts.get(folder_of(self.session, goal), answer)) for goal in goals]
+
+    def _row(self, goal: Goal) -> Row:
+        return Row(self.node, goal.task, folder_of(self.session, goal), verifying.OK)
+
+    def _call(self, verb: str, request: dict[str, Any], label: str) -> dict[str, Any]:
+        try:
+            return self.session.nodes.agent(self.node).call(verb, request, self._progress(label))
+        except SparkbuildError as error:
+            return {"unreachable": str(error)}
+        finally:
+            self.screen.end(label)
+
+    def _progress(self, label: str) -> Callable[[dict[str, Any]], None]:
+        def on_event(event: dict[str, Any]) -> None:
+            if event.get("event") == "progress":
+                total = None if event.get("total") is None else int(event["total"])
+                self.screen.update(label, Progress(str(event["phase"]), int(event.get("bytes", 0)), total))
+
+        return on_event
+
+
+def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any]) -> list[dict[str, Any]]:
+    """What is staged on these nodes and no recipe wants any more."""
+    from sparkbuild.plugin.evicting import unread, whose  # noqa: PLC0415 - only for a look at everything
+    from sparkbuild.plugin.units import size, when  # noqa: PLC0415 - as above
+    from sparkbuild.staging.eviction import folders, workspace  # noqa: PLC0415 - as above
+
+    goals = session.goals.by_task.values()
+    wanted = {(goal.node, folder_of(session, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
+    answers = survey(session.nodes.agent, {node: {"scheme": "inventory"} for node in nodes}) if nodes else {}
+    found = []
+    for node, answer in answers.items():
+        for one in folders(node, answer.get("folders") or ()):
+            mine = one.workspace == workspace(session.root)
+            if (node, one.dst) in wanted or (mine and one.recipe in unread(session)):
+                continue
+            used = f"last served {when(one.served_at)}" if one.served_at else "never served"
+            text = f"{one.dst}: {size(one.frees)} of {whose(session, one)}; {used}"
+            found.append({"node": node, "folder": one.dst, "bytes": one.frees, "text": text})
+    return found
+
+
+def bytes_of(text: str) -> int:
+    """A size as people write it, in bytes. Raises InvalidCommand for what is none."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise InvalidCommand(f"--limit takes a size such as {LIMIT} or 500MB, and {text or 'nothing'} is none")
+    number, prefix, binary = match.groups()
+    found = int(float(number) * (1024 if binary else 1000) ** (" kMGT".index(prefix) if prefix else 0))
+    if found <= 0:
+        raise InvalidCommand("--limit takes a size above 0: nothing would be read")
+    return found

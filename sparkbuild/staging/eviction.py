@@ -1,0 +1,119 @@
+"""Which staged data may go, and which is to go, so that what is wanted fits: least recently served first. Pure."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sparkbuild.core.goal import Goal
+
+
+class Folder(msgspec.Struct, frozen=True):
+    """A staged folder on a node, as agent.inventory tells of it. `frees` bytes are given back by removing it; `total`
+    is what is in it. Times are unix seconds, 0 for never; `users` are lanes that run; `protect` says that the lane that
+    was last launched of its recipe was protected.
+    """
+
+    node: str
+    dst: str
+    recipe: str = ""
+    block: str = ""
+    workspace: str = ""
+    total: int = 0
+    frees: int = 0
+    kept: int = 0
+    staged_at: float = 0.0
+    served_at: float = 0.0
+    device: str = ""
+    users: tuple[str, ...] = ()
+    busy: str = ""
+    protect: bool = False
+    indexed: bool = True
+    present: bool = True
+    problem: str = ""
+
+    @property
+    def used_at(self) -> float:
+        """When it was last of use: served from, or staged for that."""
+        return max(self.served_at, self.staged_at)
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What is to be written to one file system of one node: by `tasks`, `write` bytes, with `free` bytes there, of
+    which `min_free` must stay.
+    """
+
+    node: str
+    device: str
+    tasks: tuple[str, ...]
+    write: int
+    free: int
+    min_free: int
+
+    @property
+    def short(self) -> int:
+        """Bytes that are missing, 0 when all fits."""
+        return max(0, self.write + self.min_free - self.free)
+
+
+def folders(node: str, found: Iterable[Mapping[str, Any]]) -> list[Folder]:
+    """From the agent's answer."""
+    names = set(Folder.__struct_fields__) - {"node", "users"}
+    return [
+        Folder(node=node, users=tuple(one["users"]), **{name: one[name] for name in names if name in one})
+        for one in found
+    ]
+
+
+def owner(goal: Goal, root: Path) -> dict[str, str]:
+    """Whose data a staging makes, for the node's index: the workspace is this machine's folder."""
+    recipe, _, block = goal.uri.path.partition("/")
+    return {"recipe": recipe, "block": block, "workspace": workspace(root)}
+
+
+def workspace(root: Path) -> str:
+    """The name of a workspace in the index of a node that others may use too."""
+    return f"{socket.gethostname()}:{root}"
+
+
+def stays(folder: Folder, wanted: Mapping[str, str], mine: str, unreadable: AbstractSet[str]) -> str:
+    """Why a folder may not go, "" when it may. `wanted`: why a folder of this node must stay, by its path; `mine` this
+    workspace, in which the recipes `unreadable` are there and cannot be read.
+    """
+    if folder.dst in wanted:
+        return wanted[folder.dst]
+    if folder.users:
+        return f"lane {', '.join(folder.users)} runs and uses it"
+    if folder.protect:
+        return f"lane {folder.recipe} is protected"
+    if folder.workspace == mine and folder.recipe in unreadable:
+        return f"recipe {folder.recipe} cannot be read, so it may be wanted"
+    if folder.busy:
+        return f"it is being staged by another process ({folder.busy})"
+    return folder.problem
+
+
+def choose(need: Need, candidates: Iterable[Folder]) -> tuple[Folder, ...] | None:
+    """The folders to remove: those that were of use longest ago, and no more than are needed; None when all of them
+    would not be enough.
+    """
+    chosen: list[Folder] = []
+    back = 0
+    for one in sorted(candidates, key=lambda one: (one.used_at, one.dst)):
+        if back >= need.short:
+            break
+        if one.frees > 0:
+            chosen.append(one)
+            back += one.frees
+    if back < need.short:
+        return None
+    for one in reversed(chosen[:]):  # a big one that came late may make an earlier one needless
+        if back - one.frees >= need.short:
+            chosen.remove(one)
+            back -= one.frees
+    return tuple(chosen)
