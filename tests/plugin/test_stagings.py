@@ -1,0 +1,112 @@
+"""From recipes with exports to goals: names, what stands on what, and what cannot be meant."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sparkbuild.plugin.goals import Goals, assemble
+from sparkbuild.workspace.load import load
+from tests.engine import ROOT
+
+RECIPE = """\
+cluster = "pair"
+image = "{image}"
+model_id = "m"
+
+[serve]
+port = 8000
+runtime = "{runtime}"
+command = ["x", "{{{{ exports.model }}}}"]
+
+[[staging]]
+id = "weights"
+kind = "hub-mirror"
+src = "/mnt/nas/hub"
+repos = ["org/model"]
+skip = ["page15/*"]
+
+[[staging.exports]]
+kind = "composed"
+id = "model"
+target = "/model"
+over = ["rows"]
+{more}
+[[staging]]
+id = "rows"
+kind = "files"
+src = "artifact:demo/smollm2"
+only_ranks = {ranks}
+"""
+TREE = """
+[[staging.exports]]
+kind = "tree"
+id = "{id}"
+target = "/draft"
+path = "{path}"
+binds = ["page15/*"]
+"""
+
+
+def goals_of(root: Path, more: str = "", *, runtime: str = "docker", image: str = "", ranks: str = "[]") -> Goals:
+    for folder in ("images/demo-ranks", "images/llamacpp", "locks"):
+        shutil.copytree(ROOT / folder, root / folder)
+    (root / "config.toml").write_text('[nodes.dgx1]\n[nodes.dgx2]\n[clusters.pair]\nnodes = ["dgx1", "dgx2"]\n')
+    (root / "recipes/r").mkdir(parents=True, exist_ok=True)
+    text = RECIPE.format(more=more, runtime=runtime, image=image or "demo-ranks", ranks=ranks)
+    (root / "recipes/r/recipe.toml").write_text(text)
+    return assemble(load(root))
+
+
+def test_each_node_has_its_export_and_the_lane_needs_them(tmp_path: Path) -> None:
+    goals = goals_of(tmp_path)
+    assert not goals.problems
+    lane = goals.lanes["r"]
+    exports = [need for need in lane.needs if need.uri.scheme == "export"]
+    assert [need.task for need in exports] == ["stage:r:dgx1:weights:model", "stage:r:dgx2:weights:model"]
+    assert [need.task for need in exports[0].needs] == ["stage:r:dgx1:weights", "stage:r:dgx1:rows"]
+    assert lane.spec.exports == {"model": {"path": "exported/r/weights/model", "target": "/model", "block": "weights"}}
+    assert lane.key.parts["exports"] == {"model": exports[0].key.short}
+
+
+def test_what_is_laid_over_may_have_two_names(tmp_path: Path) -> None:
+    """Else staging would take the link for somebody else's file, and copy it again each time."""
+    goals = goals_of(tmp_path)
+    assert goals.by_task["stage:r:dgx1:rows"].spec.linked
+    assert goals.by_task["stage:r:dgx1:weights"].spec.linked
+
+
+def problem(root: Path, more: str = "", **changes: str) -> str:
+    return str(goals_of(root, more, **changes).problems["recipes/r"])
+
+
+def test_binds_are_for_containers(tmp_path: Path) -> None:
+    more = TREE.format(id="draft", path="")
+    assert "which only a container can have" in problem(tmp_path, more, runtime="process", image="llamacpp")
+
+
+def test_two_exports_with_one_id(tmp_path: Path) -> None:
+    assert "two exports have the id `model`" in problem(tmp_path, TREE.format(id="model", path=""))
+
+
+def test_two_exports_in_one_folder(tmp_path: Path) -> None:
+    found = problem(tmp_path, TREE.format(id="draft", path="exported/r/weights/model"))
+    assert "into one folder" in found
+    assert "give export `draft` another path" in found
+
+
+def test_an_export_in_the_folder_of_a_block(tmp_path: Path) -> None:
+    assert "into one folder" in problem(tmp_path, TREE.format(id="draft", path="staged/r/rows"))
+
+
+def test_a_rank_without_what_is_laid_over(tmp_path: Path) -> None:
+    assert "wants block `rows`, which rank 1 has not" in problem(tmp_path, ranks="[0]")
+
+
+@pytest.mark.parametrize("path", ["/srv/models/exported", ""])
+def test_a_folder_of_its_own(tmp_path: Path, path: str) -> None:
+    goals = goals_of(tmp_path, TREE.format(id="draft", path=path))
+    assert not goals.problems
+    assert goals.lanes["r"].spec.exports["draft"]["path"] == (path or "exported/r/weights/draft")
