@@ -24,9 +24,8 @@ HEADER = 4096  # bytes
 PAGE = 4096
 ROW = WEIGHT + SCALE  # bytes of one row
 
-_SCALES = 65536  # rows whose scales are held: they are read in big pieces, since a small read costs as much
-_WITH_NUMPY = 16384  # rows laid out at once, 4 MiB
-_WITHOUT = 4096  # each takes half a KiB of views
+_WINDOW = 2 << 20  # bytes; see _Rows
+_JOINED = 1024  # rows; their views take 400 KiB
 
 
 class Layout(NamedTuple):
@@ -86,18 +85,15 @@ class RowSource:
         self._count: int = desc["hi"] - desc["lo"]
         self.path, self.size = desc["path"], size_of(desc["kind"], self._count)
         self._header = header_of(desc["kind"], desc["layer"], desc["lo"], desc["hi"], desc["rows"])
-        per_block = (_WITHOUT if numpy is None else _WITH_NUMPY) // self._layout.rows
-        self._units: int = min(per_block, -(-self._count // self._layout.rows))  # at once
-        rows = self._units * self._layout.rows
-        self._weights = _Rows(WEIGHT, desc["weight"], rows)
-        self._scales = _Rows(SCALE, desc["scale"], min(self._count, _SCALES))
+        self._weights = _Rows(WEIGHT, desc["weight"], desc["hi"])
+        self._scales = _Rows(SCALE, desc["scale"], desc["hi"])
         self._file = FileSource(self.path)
         try:
             self._check_shard()
         except BaseException:
             self._file.close()
             raise
-        self._lay = _Joined(self._layout, self._weights, rows) if numpy is None else _Strided(self._layout, numpy)
+        self._lay = _Joined(self._layout) if numpy is None else _Strided(self._layout, numpy)
 
     def read(self, view: memoryview, offset: int) -> int:
         """Fill `view` from `offset`."""
@@ -151,12 +147,11 @@ class RowSource:
         """Fill the beginning of `view` from byte `at` of the units; the bytes that are filled, at least one."""
         layout = self._layout
         first = at // layout.unit
-        end = min(-(-(at + len(view)) // layout.unit), first + self._units)  # units
         row = first * layout.rows
-        count = min(end * layout.rows, self._count) - row
-        self._weights.load(self._file, self._lo + row, count)
-        if not self._scales.holds(self._lo + row, count):
-            self._scales.load(self._file, self._lo + row, min(_SCALES, self._count - row))
+        count = min(-(-(at + len(view)) // layout.unit) * layout.rows, self._count) - row
+        for rows in (self._weights, self._scales):
+            count = min(count, rows.load(self._file, self._lo + row, count, layout.rows))
+        end = first + count // layout.rows if row + count < self._count else -(-self._count // layout.rows)
         length = min(len(view), end * layout.unit - at)
         # Whole units go where they belong at once. The first and the last may be cut off by the view, and the last of
         # all may lack rows: these are few, so they go by way of bytes.
@@ -168,7 +163,7 @@ class RowSource:
         if stop > whole:
             start = whole * layout.unit - at
             into = view[start : start + (stop - whole) * layout.unit]
-            self._lay.units(into, self._weights, self._scales, self._lo + whole * layout.rows, stop - whole)
+            self._lay.units(into, self._weights, self._scales, self._lo + whole * layout.rows)
         if stop < end and stop * layout.unit < at + length:
             start = stop * layout.unit - at
             view[start:length] = self._unit(stop)[: length - start]
@@ -177,45 +172,61 @@ class RowSource:
     def _unit(self, unit: int) -> bytes:
         first = self._lo + unit * self._layout.rows
         rows = range(first, min(first + self._layout.rows, self._lo + self._count))
-        pieces = (part.row(row) for row in rows for part in (self._weights, self._scales))
+        pieces = (part.rows(row, 1) for row in rows for part in (self._weights, self._scales))
         return b"".join(pieces).ljust(self._layout.unit, b"\0")
 
 
 class _Rows:
-    """Consecutive rows of one tensor in a buffer that is used again: row `first` at byte PAGE. What is read goes from a
-    page's begin to a page's end, since a page that is read in part stays in memory.
+    """Consecutive rows of one tensor, as much as fits a window of the file, in a buffer that is used again.
+
+    Windows begin and end at multiples of 2 MiB. What is read without leaving it in the page cache is dropped by folios,
+    which may be that big: a read that ends within one costs the rest of it, and half the speed. What was begun in one
+    window and ends in the next is kept in front of the window.
     """
 
-    def __init__(self, width: int, origin: int, rows: int) -> None:
+    def __init__(self, width: int, origin: int, end: int) -> None:
         self.width, self._origin = width, origin
-        self.buffer = memoryview(bytearray(PAGE + rows * width + PAGE))
-        self.first = self.count = 0
+        size = (end * width + origin) // PAGE * PAGE + PAGE
+        self._limit = size  # no row that is wanted is behind it
+        self.buffer = memoryview(bytearray(PAGE + min(_WINDOW, size)))
+        self._start = self._from = self._to = 0  # bytes of the file: where the window begins, and what is held
 
-    def load(self, file: FileSource, first: int, count: int) -> None:
+    def load(self, file: FileSource, first: int, count: int, least: int) -> int:
+        """Hold rows from `first` on, up to `count` wanted and `least` at the least; how many are held."""
         start = self._origin + first * self.width
-        end = start + count * self.width
-        before, after = start % PAGE, min(-end % PAGE, file.size - end)
-        self.count = 0
-        got = file.read(self.buffer[PAGE - before : PAGE + count * self.width + after], start - before)
-        if got < before + end - start:
-            raise AgentError(
-                "the file with the lookup table ends too soon",
-                kind="integrity",
-                where=file.path,
-                found=f"an end at byte {start - before + got}",
-                wanted=f"rows up to byte {end}",
-            )
-        self.first, self.count = first, count
+        enough, wanted = start + min(count, least) * self.width, start + count * self.width
+        while not (self._from <= start and enough <= self._to):
+            kept = self._to - start
+            if self._from <= start and 0 <= kept <= PAGE:  # going on: the whole window will be wanted
+                at, stop = self._to, self._limit
+                self.buffer[PAGE - kept : PAGE] = bytes(self.buffer[self.at_byte(start) : self.at_byte(self._to)])
+            else:
+                kept, at, stop = 0, start - start % PAGE, wanted + -wanted % PAGE
+            stop = min(stop, at - at % _WINDOW + _WINDOW, file.size)
+            self._from = self._to = 0  # in case that reading fails
+            with self.buffer[PAGE : PAGE + stop - at] as view:
+                got = file.read(view, at)
+            self._start, self._from, self._to = at, at - kept, at + got
+            if at + got < min(stop, enough):
+                raise AgentError(
+                    "the file with the lookup table ends too soon",
+                    kind="integrity",
+                    where=file.path,
+                    found=f"an end at byte {at + got}",
+                    wanted=f"rows up to byte {wanted}",
+                )
+        return min(count, (self._to - start) // self.width)
 
-    def holds(self, first: int, count: int) -> bool:
-        return self.first <= first and first + count <= self.first + self.count
+    def at_byte(self, byte: int) -> int:
+        """Where a byte of the file is in the buffer."""
+        return PAGE + byte - self._start
 
     def at(self, row: int) -> int:
         """Where a row is in the buffer."""
-        return PAGE + (row - self.first) * self.width
+        return self.at_byte(self._origin + row * self.width)
 
-    def row(self, row: int) -> memoryview:
-        return self.buffer[self.at(row) : self.at(row) + self.width]
+    def rows(self, first: int, count: int) -> memoryview:
+        return self.buffer[self.at(first) : self.at(first + count)]
 
 
 class _Strided:
@@ -226,36 +237,39 @@ class _Strided:
         self._layout, self._numpy = layout, numpy
         self._type = numpy.dtype([("rows", row, (layout.rows,)), ("zeros", f"V{layout.unit - layout.rows * ROW}")])
 
-    def units(self, into: memoryview, weights: _Rows, scales: _Rows, first: int, count: int) -> None:
-        """Fill `into` with so many whole units, from row `first` of the table on."""
-        frombuffer, shape = self._numpy.frombuffer, (count, self._layout.rows)
-        made, rows = frombuffer(into, self._type, count), count * self._layout.rows
+    def units(self, into: memoryview, weights: _Rows, scales: _Rows, first: int) -> None:
+        """Fill `into` with whole units, from row `first` of the table on."""
+        made = self._numpy.frombuffer(into, self._type)
         for name, source in (("weight", weights), ("scale", scales)):
-            found = frombuffer(source.buffer, f"V{source.width}", rows, source.at(first))
-            made["rows"][name][:] = found.reshape(shape)
+            rows = source.rows(first, len(made) * self._layout.rows)
+            made["rows"][name][:] = self._numpy.frombuffer(rows, f"V{source.width}").reshape(-1, self._layout.rows)
         if self._type["zeros"].itemsize:
             made["zeros"][:] = self._numpy.zeros((), self._type["zeros"])
 
 
 class _Joined:
-    """Rows laid out by the standard library: `bytes.join` of views that are made once, over the same buffers."""
+    """Rows laid out by the standard library: `bytes.join` of views that are made once, over two small buffers."""
 
-    def __init__(self, layout: Layout, weights: _Rows, rows: int) -> None:
-        self._layout = layout
-        self._scales = memoryview(bytearray(rows * SCALE))
+    def __init__(self, layout: Layout) -> None:
+        self._layout, self._units = layout, _JOINED // layout.rows  # at once
+        rows = self._units * layout.rows
+        self._weights, self._scales = memoryview(bytearray(rows * WEIGHT)), memoryview(bytearray(rows * SCALE))
         zeros = memoryview(bytes(layout.unit - layout.rows * ROW))
         self._pieces: list[memoryview] = []
         for row in range(rows):
-            start = PAGE + row * WEIGHT
-            self._pieces += (weights.buffer[start : start + WEIGHT], self._scales[row * SCALE : (row + 1) * SCALE])
+            for buffer, width in ((self._weights, WEIGHT), (self._scales, SCALE)):
+                self._pieces.append(buffer[row * width : (row + 1) * width])
             if zeros and row % layout.rows == layout.rows - 1:
                 self._pieces.append(zeros)
 
-    def units(self, into: memoryview, weights: _Rows, scales: _Rows, first: int, count: int) -> None:
-        """Fill `into` with so many whole units, from row `first` of the table on."""
-        skipped, rows = first - weights.first, count * self._layout.rows
-        start = scales.at(first)
-        self._scales[skipped * SCALE : (skipped + rows) * SCALE] = scales.buffer[start : start + rows * SCALE]
-        pieces = 2 * self._layout.rows + (self._layout.unit > self._layout.rows * ROW)
-        begin = skipped // self._layout.rows * pieces
-        into[:] = b"".join(self._pieces[begin : begin + count * pieces])
+    def units(self, into: memoryview, weights: _Rows, scales: _Rows, first: int) -> None:
+        """Fill `into` with whole units, from row `first` of the table on."""
+        unit, count = self._layout.unit, len(into) // self._layout.unit
+        per_unit = len(self._pieces) // self._units
+        for done in range(0, count, self._units):
+            units = min(self._units, count - done)
+            row, rows = first + done * self._layout.rows, units * self._layout.rows
+            self._weights[: rows * WEIGHT] = weights.rows(row, rows)
+            self._scales[: rows * SCALE] = scales.rows(row, rows)
+            pieces = self._pieces if units == self._units else self._pieces[: units * per_unit]
+            into[done * unit : (done + units) * unit] = b"".join(pieces)
