@@ -58,6 +58,7 @@ class PlanCommand(FactCommand):
     cmd_options = (_JSON, _VERBOSE, _STAGE, _EVICT)
 
     hopeless = False  # something that would be made cannot be
+    routed = ""  # how many bytes of what is staged go which way
     more: tuple[str, ...] = ()  # options that belong to what is named
 
     def _execute(self, as_json: bool, verbose: bool, stage: str, evict: bool, pos_args: Any = None) -> int:  # noqa: FBT001
@@ -65,9 +66,10 @@ class PlanCommand(FactCommand):
         self._options(stage, evict=evict, names=pos_args or [])
         made = session.plan(self.chosen(pos_args or []))
         if any(step.goal.uri.scheme == "staged" and step.state == "run" and step.bytes for step in made):
-            from sparkbuild.plugin import room  # noqa: PLC0415 - only when something is to be staged
+            from sparkbuild.plugin import room, routing  # noqa: PLC0415 - only when something is to be staged
 
-            made = room.told(session, made)
+            made = routing.told(session, room.told(session, made))
+            self.routed = routing.total(made)
         if as_json:
             steps = [step.as_dict(f"doit {step.goal.task}") for step in made]
             self.outstream.write(json.dumps({"goals": steps}, ensure_ascii=False, indent=1) + "\n")
@@ -165,6 +167,7 @@ class PlanCommand(FactCommand):
             text += (
                 f"; {'at least ' if unknown and known else ''}{units.size(known) if known else 'unknown bytes'} to move"
             )
+        text += f", {self.routed}" if self.routed else ""
         last = [self.session.last(step.goal) for step in stale]
         if all(last):
             text += f"; last time this took {units.duration(sum(made.seconds for made in last if made))}"

@@ -26,10 +26,14 @@ if TYPE_CHECKING:
 
 
 def kinds(
-    root: str, nodes: Nodes, pools: Pools, target: Callable[[Goal, Run], BenchTarget] | None
+    root: str,
+    nodes: Nodes,
+    pools: Pools,
+    target: Callable[[Goal, Run], BenchTarget] | None,
+    holders: Callable[[Goal], list[tuple[str, str]]] = lambda _goal: [],
 ) -> Mapping[str, Kind]:
     """The kinds by scheme. `nodes` are the ways to the nodes, `pools` bound what runs at once; `target` is what a bench
-    must know, if there are any.
+    must know, if there are any; `holders` are other nodes that have what a goal stages.
     """
     found: dict[str, Kind] = {
         "artifact": ArtifactKind(root, nodes),
@@ -37,7 +41,7 @@ def kinds(
         "archive": ArchiveKind(root, nodes),
         "image": ImageKind(root, nodes),
         "pruned": PruneKind(),
-        "staged": StagedKind(pools, Chains(nodes)),
+        "staged": StagedKind(pools, Chains(nodes), holders),
         "export": ExportKind(),
         "lane": LaneKind(root, nodes, check_gates),
     }

@@ -47,7 +47,9 @@ class Session:
         self.goals: Goals = assemble(self.workspace)
         benches = any(recipe.spec.bench for recipe in self.workspace.recipes.values())
         self.pools = Pools({**_POOLS, **dict.fromkeys(config.nodes, 1), **config.pools})
-        self.kinds: Mapping[str, Kind] = kinds(str(root), self.nodes, self.pools, self._target if benches else None)
+        self.kinds: Mapping[str, Kind] = kinds(
+            str(root), self.nodes, self.pools, self._target if benches else None, self.holders
+        )
         self.observer = Observer(self.kinds, self.nodes.agent)
         self.state = StateStore(root / STATE_FILE)
         self.runlog = RunLog(root / STATE / "runs")
@@ -94,6 +96,16 @@ class Session:
         """Judge a goal by new facts."""
         self._look([goal], again=True)
         return self.judge(goal)
+
+    def holders(self, goal: Goal) -> list[tuple[str, str]]:
+        """Other nodes that have what a goal stages, whole, with the folder it is in."""
+        same = [
+            one
+            for one in self.goals.by_task.values()
+            if one.uri.scheme == goal.uri.scheme and one.key == goal.key and one.node != goal.node
+        ]
+        self._look(same)
+        return [(one.node, one.spec.dst) for one in same if self.judge(one).state == OK]
 
     def plan(self, goals: Iterable[Goal]) -> Plan:
         """The plan for the goals. All nodes are asked at the same time: for what stays, then for what is missing."""

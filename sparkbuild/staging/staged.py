@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +13,7 @@ from sparkbuild.core.pools import Pools
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
+from sparkbuild.staging import about
 
 if TYPE_CHECKING:
     from sparkbuild.staging.chain import Chains
@@ -40,14 +42,20 @@ class StagedSpec(msgspec.Struct, frozen=True):
 
 class StagedKind:
     """How staged data is looked at and made. `pools` bounds how many files are read at once, `chains` lets nodes take
-    from each other; without them a step is on its own.
+    from each other, `holders` are those that have it; without them a step is on its own.
     """
 
     scheme = "staged"
 
-    def __init__(self, pools: Pools | None = None, chains: Chains | None = None) -> None:
+    def __init__(
+        self,
+        pools: Pools | None = None,
+        chains: Chains | None = None,
+        holders: Callable[[Goal], list[tuple[str, str]]] = lambda _goal: [],
+    ) -> None:
         self._pools = pools or Pools({"nas": STREAMS})
         self._chains = chains
+        self._holders = holders
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look; see agent.verify. `what` only tells what staging would write."""
@@ -108,15 +116,17 @@ class StagedKind:
 
     def _together(self, chains: Chains, goal: Goal, request: dict[str, Any], run: Run) -> dict[str, Any]:
         """One of the nodes that want the same reads the source, the others take from it what has arrived."""
-        with chains.join(goal.key.digest, goal.node, goal.spec.dst, run) as seat:
+        with chains.join(goal.key.digest, goal.node, goal.spec.dst, run, self._holders(goal)) as seat:
             if seat.peers is None:
                 return self._alone(goal, request, run)
             return run.call(goal.node, "stage", {**request, "streams": STREAMS, "peers": seat.peers})
 
 
 def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
-    """Why the source cannot be staged from, as far as a look could tell."""
-    return (Reason("source", str(fact["source_problem"])),) if fact.get("source_problem") else ()
+    """What the source is, or why it cannot be staged from, as far as a look could tell."""
+    if fact.get("source_problem"):
+        return (Reason("source", f"the source cannot be staged from: {fact['source_problem']}"),)
+    return tuple(Reason("source", text) for text in about.lines(fact.get("about") or {}))
 
 
 def _absent(goal: Goal, fact: dict[str, Any], last: Made | None) -> Reason:

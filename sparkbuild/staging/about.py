@@ -1,0 +1,31 @@
+"""What a look at a source found, in words: which commit, which rows, how much. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def lines(about: dict[str, Any]) -> list[str]:
+    """Lines for people about the source of a staging, as the planners of the agent describe it (`Wish.about`)."""
+    if "tables" in about:
+        return [_table(layer, table, int(about["rank"])) for layer, table in about["tables"].items()]
+    if "commit" in about:
+        return [_mirror(about)]
+    return []
+
+
+def _table(layer: str, table: dict[str, Any], rank: int) -> str:
+    low, high = table["ranges"][rank]
+    size = f", {table['bytes'][rank]:,} bytes" if "bytes" in table else ""
+    into = f" -> {table['file']}{size}" if "file" in table else ""
+    return f"layer {layer}: rows [{low}, {high}) of {table['rows']} in {table['shard']}{into}"
+
+
+def _mirror(about: dict[str, Any]) -> str:
+    ref = f"{about['ref']} is " if about.get("ref") and about["ref"] != about["commit"] else ""
+    skipped = about.get("skipped") or {}
+    left = f"; {skipped['files']} skipped" if skipped.get("files") else ""
+    unused = about.get("unused_skip") or []
+    vain = f"; nothing matches skip = {', '.join(map(repr, unused))}" if unused else ""
+    size = f"{about['bytes'] / 1e9:.1f} GB" if about["bytes"] >= 1e8 else f"{about['bytes'] / 1e6:.1f} MB"
+    return f"{about['repo']}: {ref}{about['commit'][:12]}, {about['files']} files, {size}{left}{vain}"
