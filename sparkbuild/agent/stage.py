@@ -98,6 +98,7 @@ class _Staging:
         gone += [name for name in links.gone(self.dst, self.links, names) if name not in gone]
         keep = {stem(task.wanted.name) + end for task in tasks if task.part.resumable for end in _ENDS}
         self._check_room(tasks, gone, keep)
+        self._refuse_used([*gone, *(task.wanted.name for task in tasks if task.do != KEEP)])
         todo = [task for task in tasks if task.do != KEEP]
         if any(task.do in (COPY, REPAIR) for task in todo):
             check_archive(self.request, self.archives)
@@ -140,6 +141,18 @@ class _Staging:
                 wanted=f"{folder.human(need)} more to write; {folder.human(need + min_free - free - back)} are missing",
                 next="make room on that file system, or lower min_free of this staging block",
             )
+
+    def _refuse_used(self, names: list[str]) -> None:
+        """A file that exports have too is not taken away or replaced under a lane: that moves its link count."""
+        shared = [
+            name for name in names if folder.holds(self.dst, name) and os.lstat(f"{self.dst}/{name}").st_nlink > 1
+        ]
+        if shared and self.request.get("linked"):
+            from sparkbuild.agent import lanes, uses  # noqa: PLC0415 - most stagings replace nothing that is exported
+
+            shelf = lanes.shelf_of(self.request)
+            what = f"replacing {shared[0]}, a file of exports,"
+            uses.refuse(self.request.get("store", ""), [self.dst], what, shelf)
 
     def _open_up(self, todo: list[Task], gone: list[str], keep: set[str]) -> None:
         """From here on the folder has no ledger, so that nothing takes it for whole."""

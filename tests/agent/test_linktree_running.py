@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparkbuild.agent import lanes
+from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.uses import users
 from tests.agent.driver import entry
 from tests.agent.exports import Site, running, stopped
@@ -60,6 +61,21 @@ def test_pointers_touch_no_mirror_but_the_export_itself(site: Site, tmp_path: Pa
     running(site.store, "demo-2x", [str(site.dst)])
     (site.dst / "config.json").unlink()
     assert site.refused(site.composed(over))["where"] == str(site.dst)
+
+
+def test_staging_is_refused_while_a_lane_uses_the_mirror(site: Site) -> None:
+    site.made(site.tree())
+    blob = site.blob("config.json")
+    with blob.open("r+b") as file:
+        file.write(b"evil")
+    running(site.store, "demo-2x", [str(site.mirror.parent), str(site.dst)])
+    with pytest.raises(AgentError) as refused:
+        site.mirrored("page15/*")
+    assert refused.value.fields["what"].startswith(f"replacing blobs/{blob.name}, a file of exports, is refused")
+    assert refused.value.fields["next"] == "doit stop:demo-2x"
+    assert (site.mirror / ".sparkbuild/ledger.json").exists(), "nothing was begun"
+    stopped(site.store, "demo-2x")
+    assert site.mirrored("page15/*")["repaired_chunks"] == 1
 
 
 @pytest.mark.parametrize(

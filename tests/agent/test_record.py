@@ -93,6 +93,7 @@ def test_the_record(node: Node) -> None:
         "start_ticks": 0,
         "boot_id": procs.boot_id(),
         "argv": ["a", "b c"],
+        "uses": [],
         "host": "10.0.0.2",
         "port": 0,
         "model_id": "m",
