@@ -29,6 +29,7 @@ from sparkbuild.agent.wanted import Wish, check_archive, of_request
 _ENDS = (".part", ".chunks")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STREAMS = 4
+_PINNED = ("artifact", "list")  # named by content, or by a caller who knows it
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -110,6 +111,8 @@ class _Staging:
             self._open_up(todo, gone, keep)
         records, proven, maker = self._make(tasks)
         linked_anew = links.make(self.dst, wrong)
+        if maker.written:
+            _check_still(self.request, self.wish)
         made = self._close_up(records, proven)
         return {
             "bytes": maker.written,
@@ -206,6 +209,30 @@ class _Staging:
 
     def _paths(self, names: list[str]) -> list[str]:
         return [f"{self.dst}/{name}" for name in names]
+
+
+def _check_still(request: dict[str, Any], wish: Wish) -> None:
+    """Is the source still what it was when the staging began? Each file was held open while it was read; links, refs
+    and lists of files were not, and a copy takes hours.
+    """
+    if request["what"]["kind"] in _PINNED:
+        return
+    archives = Archives()
+    try:
+        now = of_request(request, archives)
+    finally:
+        archives.close()
+    before = {**{item.name: item for item in wish.files}, **{link.name: link for link in wish.links}}
+    after = {**{item.name: item for item in now.files}, **{link.name: link for link in now.links}}
+    other = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    if other:
+        raise AgentError(
+            "the source was changed while it was being staged",
+            kind="integrity",
+            where=request["dst"],
+            found=f"{other[0]}" + (f" and {len(other) - 1} more are others now" if other[1:] else " is another now"),
+            next="run again: what did not change is kept",
+        )
 
 
 class _Counter:

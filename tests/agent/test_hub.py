@@ -13,6 +13,7 @@ from sparkbuild.agent import hub, nas
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.wanted import Wish
+from tests.agent.driver import call, key
 from tests.staging.hubcache import (
     ABSOLUTE,
     COMMIT,
@@ -461,3 +462,24 @@ def test_trouble_that_passes_and_trouble_that_stays(source: Path, monkeypatch: p
     said = refused(source)
     assert said["kind"] == "node"
     assert said["found"].startswith("Stale file handle, 3 times")
+
+
+def test_a_link_that_is_changed_during_the_copy(source: Path, mirror: Mirror) -> None:
+    """Blobs are held open while they are read; the links to them are read before, and once more after it."""
+    cache = usual(source)
+    link, other = cache.snapshot / "config.json", cache.folder / "blobs" / etag_of(b"{}", lfs=False)
+    other.write_bytes(b"{}")
+    change = f"import os; os.unlink({str(link)!r}); os.symlink('../../blobs/{other.name}', {str(link)!r})"
+    shim = (
+        "from sparkbuild.agent import links\nreal = links.make\n"
+        f"def make(*args):\n    {change}\n    return real(*args)\nlinks.make = make"
+    )
+    what = {"kind": "hub-mirror", "cache": str(source), "repo": REPO, "revision": "main", "skip": []}
+    request = {"store": "/", "dst": str(mirror.folder), "key": key(), "parts": {}, "min_free": 0, "what": what}
+    answer = call("stage", request, shim=shim)
+    assert answer.last["what"] == "the source was changed while it was being staged"
+    assert "others now" in answer.last["found"]
+    assert not (mirror.folder / ".sparkbuild" / "ledger.json").exists()
+    cache.files["config.json"] = b"{}"
+    mirror.stage(source)
+    mirror.holds(cache)
