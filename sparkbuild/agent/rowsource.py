@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import struct
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ HEADER = 4096  # bytes
 PAGE = 4096
 ROW = WEIGHT + SCALE  # bytes of one row
 
-_WINDOW = 2 << 20  # bytes; see _Rows
+_WINDOW = {WEIGHT: 2 << 20, SCALE: 256 << 10}  # bytes; see _Rows. Of scales a 32nd is needed
 _JOINED = 1024  # rows; their views take 400 KiB
 
 
@@ -67,6 +68,7 @@ def open_rows(desc: dict[str, Any], *, with_numpy: bool = True) -> RowSource:
 
 def _numpy() -> Any:
     """The module, None when there is none or it does not fit this python, which is not always an ImportError."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else it starts a thread for each core
     try:
         numpy = importlib.import_module("numpy")
         made = numpy.zeros(2, [("a", "V3"), ("b", "V2")])
@@ -185,10 +187,10 @@ class _Rows:
     """
 
     def __init__(self, width: int, origin: int, end: int) -> None:
-        self.width, self._origin = width, origin
+        self.width, self._origin, self._window = width, origin, _WINDOW[width]
         size = (end * width + origin) // PAGE * PAGE + PAGE
         self._limit = size  # no row that is wanted is behind it
-        self.buffer = memoryview(bytearray(PAGE + min(_WINDOW, size)))
+        self.buffer = memoryview(bytearray(PAGE + min(self._window, size)))
         self._start = self._from = self._to = 0  # bytes of the file: where the window begins, and what is held
 
     def load(self, file: FileSource, first: int, count: int, least: int) -> int:
@@ -202,7 +204,7 @@ class _Rows:
                 self.buffer[PAGE - kept : PAGE] = bytes(self.buffer[self.at_byte(start) : self.at_byte(self._to)])
             else:
                 kept, at, stop = 0, start - start % PAGE, wanted + -wanted % PAGE
-            stop = min(stop, at - at % _WINDOW + _WINDOW, file.size)
+            stop = min(stop, at - at % self._window + self._window, file.size)
             self._from = self._to = 0  # in case that reading fails
             with self.buffer[PAGE : PAGE + stop - at] as view:
                 got = file.read(view, at)
