@@ -71,6 +71,7 @@ def spelled_as_task(command: FactCommand, words: Sequence[str], out: TextIO) -> 
         option, sep, value = word.partition("=")
         if option == "--limit":
             options["limit"] = value if sep else next(rest, "")
+            bytes_of(options["limit"])  # an empty one would be taken for none
         elif word in {"--full", "--scrub"}:
             options[word.removeprefix("--")] = True
         elif word == "--json":
@@ -112,7 +113,10 @@ def verify(
 
     def work(node: str) -> list[Row]:
         look = _Node(session, node, screen)
-        return look.scrub(by_node[node], most) if scrub else [look.row(goal, full=full) for goal in by_node[node]]
+        if scrub:
+            return look.scrub(by_node[node], most)
+        totals = look.totals(by_node[node]) if full else {}
+        return [look.row(goal, totals.get(folder_of(session, goal)), full=full) for goal in by_node[node]]
 
     try:
         seen = everywhere(tuple(by_node), work) if by_node else {}
@@ -142,12 +146,18 @@ class _Node:
     def __init__(self, session: Session, node: str, screen: Display) -> None:
         self.session, self.node, self.screen = session, node, screen
 
-    def row(self, goal: Goal, *, full: bool) -> Row:
-        """One folder."""
+    def totals(self, goals: Sequence[Goal]) -> dict[str, int]:
+        """How much is in each folder, by its ledger; nothing of a node that does not answer."""
+        query = {"scheme": "inventory", "dsts": [goal.spec.dst for goal in goals]}
+        answer = survey(self.session.nodes.agent, {self.node: query})[self.node]
+        return {one["dst"]: int(one["total"]) for one in answer.get("folders", ())}
+
+    def row(self, goal: Goal, total: int | None, *, full: bool) -> Row:
+        """One folder, of `total` bytes that are to be read, None when that is not known."""
         row, spec = self._row(goal), goal.spec
         request = {"dst": spec.dst, "key": goal.key.digest, "full": full, "linked": spec.linked}
         began = time.monotonic()
-        fact = self._call("verify", request, goal.task.replace(STAGE, PREFIX, 1))
+        fact = self._call("verify", request, goal.task.replace(STAGE, PREFIX, 1), total)
         row.seconds = round(time.monotonic() - began, 3)
         return verifying.looked(row, goal.key.parts, goal.key.digest, fact)
 
@@ -161,19 +171,19 @@ class _Node:
     def _row(self, goal: Goal) -> Row:
         return Row(self.node, goal.task, folder_of(self.session, goal), verifying.OK)
 
-    def _call(self, verb: str, request: dict[str, Any], label: str) -> dict[str, Any]:
+    def _call(self, verb: str, request: dict[str, Any], label: str, total: int | None = None) -> dict[str, Any]:
         try:
-            return self.session.nodes.agent(self.node).call(verb, request, self._progress(label))
+            return self.session.nodes.agent(self.node).call(verb, request, self._progress(label, total))
         except SparkbuildError as error:
             return {"unreachable": str(error)}
         finally:
             self.screen.end(label)
 
-    def _progress(self, label: str) -> Callable[[dict[str, Any]], None]:
+    def _progress(self, label: str, expected: int | None) -> Callable[[dict[str, Any]], None]:
         def on_event(event: dict[str, Any]) -> None:
             if event.get("event") == "progress":
-                total = None if event.get("total") is None else int(event["total"])
-                self.screen.update(label, Progress(str(event["phase"]), int(event.get("bytes", 0)), total))
+                total = expected if event.get("total") is None else int(event["total"])
+                self.screen.update(label, Progress(str(event["phase"]), int(event.get("bytes", 0)), total or None))
 
         return on_event
 
