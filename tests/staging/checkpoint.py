@@ -85,6 +85,8 @@ def make(
     seed: int = 0,
     shards: int = 4,
     as_hub_cache: bool = False,
+    repo: str = REPO,
+    commit: str = COMMIT,
     prefix: str = "",
     nested: bool = False,
     one_file: bool = False,
@@ -94,7 +96,8 @@ def make(
 ) -> Checkpoint:
     """A checkpoint of `shards` files, the tables in the last two of them, in `folder`.
 
-    `as_hub_cache`: `folder` is a hub cache (models--org--name with blobs named by their sha256 and relative links).
+    `as_hub_cache`: `folder` is a hub cache (models--org--name with blobs named by their sha256 and relative links) with
+    `commit` of `repo` in it.
     `prefix` goes before every tensor's name, `nested` puts the engram keys into `text_config`, `one_file` both tables
     into the last shard, `others_first` puts other tensors (some of half a byte per element) before the tables, `pad`
     see `shard`, `index=False` leaves the index out.
@@ -131,7 +134,7 @@ def make(
     if index:
         value = {"metadata": {"total_size": sum(path.stat().st_size for path in plain.iterdir())}}
         (plain / INDEX).write_text(json.dumps(value | {"weight_map": weight_map}, indent=2))
-    snapshot = _hub_cache(folder, plain) if as_hub_cache else folder
+    snapshot = _hub_cache(folder, plain, repo, commit) if as_hub_cache else folder
     return Checkpoint(snapshot, folder, config, tables, files)
 
 
@@ -149,14 +152,14 @@ def _config(vocab: int, tables: dict[int, Table], *, nested: bool) -> dict[str, 
     return {"model_type": "tiny", **({"text_config": engram} if nested else engram)}
 
 
-def _hub_cache(cache: Path, plain: Path) -> Path:
+def _hub_cache(cache: Path, plain: Path, name: str, commit: str) -> Path:
     """Move plain files into a hub cache; the snapshot they are then seen in."""
-    repo = cache / f"models--{REPO.replace('/', '--')}"
-    snapshot = repo / "snapshots" / COMMIT
+    repo = cache / f"models--{name.replace('/', '--')}"
+    snapshot = repo / "snapshots" / commit
     snapshot.mkdir(parents=True)
     (repo / "blobs").mkdir()
     (repo / "refs").mkdir()
-    (repo / "refs/main").write_text(COMMIT)
+    (repo / "refs/main").write_text(commit)
     for path in sorted(plain.iterdir()):
         data = path.read_bytes()
         if path.suffix == ".safetensors":
