@@ -83,11 +83,10 @@ def repo_folder(repo: str) -> str:
 
 
 def _rows(block: RowsStaging, path: str, place: Place) -> Goal:
-    split = block.split if isinstance(block.split, str) else [list(one) for one in block.split]
     wanted: dict[str, Any] = {
         "revision": block.revision,
         "layers": list(block.layers),
-        "split": split,
+        "split": msgspec.json.decode(msgspec.json.encode(block.split)),
         "tp": place.ranks,
         "rank": place.rank,
     }

@@ -12,6 +12,7 @@ from sparkbuild.workspace.stagingschema import (
     ComposedExport,
     FilesStaging,
     HubStaging,
+    Ranges,
     RowsStaging,
     Staging,
     TreeExport,
@@ -135,14 +136,19 @@ def _check_rows(block: RowsStaging, here: Path, ranks: int | None, findings: Fin
     if block.complete_shard and block.layout != "sparse-copy":
         what = "`complete_shard` is for the layout sparse-copy"
         findings.add((*here, "complete_shard"), what, found=f'layout = "{block.layout}"')
-    if isinstance(block.split, str):
-        return
-    keys: Path = (*here, "split")
-    if ranks is not None and len(block.split) != ranks:
-        found, wanted = f"{len(block.split)} ranges", f"{ranks}, one for each rank of the cluster"
+    if isinstance(block.split, dict):
+        for layer, ranges in block.split.items():
+            _check_ranges(ranges, (*here, "split", layer), ranks, findings)
+    elif not isinstance(block.split, str):
+        _check_ranges(block.split, (*here, "split"), ranks, findings)
+
+
+def _check_ranges(ranges: Ranges, keys: Path, ranks: int | None, findings: Findings) -> None:
+    if ranks is not None and len(ranges) != ranks:
+        found, wanted = f"{len(ranges)} ranges", f"{ranks}, one for each rank of the cluster"
         findings.add(keys, "the split does not fit the cluster", found=found, wanted=wanted)
     end = 0
-    for rank, (low, high) in enumerate(block.split):
+    for rank, (low, high) in enumerate(ranges):
         if low != end or high < low:
             what = "the ranges do not follow each other without a gap"
             findings.add(keys, what, found=f"[{low}, {high}) of rank {rank}", wanted=f"[{end}, ...)")

@@ -70,6 +70,7 @@ class ComposedExport(
 
 Repo = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?\Z", max_length=192)]
 Folder = Annotated[str, Meta(pattern=r"^/")]
+Ranges = tuple[tuple[int, int], ...]
 
 
 class HubStaging(_Block, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="hub-mirror"):
@@ -90,15 +91,16 @@ class RowsStaging(_Block, frozen=True, kw_only=True, forbid_unknown_fields=True,
     `repos`, a hub cache.
 
     `layout`: `packed` or `page15`, one file per layer; `sparse-copy`, the shards with holes. `split` says which rows a
-    rank has: `even`, `heads`, or [[lo, hi], ...], one for each rank. `layers`: those of the tables, by default all of
-    the config. `complete_shard`: a sparse copy has the shard's other tensors too.
+    rank has: `even`, `heads`, or [[lo, hi], ...], one for each rank; for tables of different lengths such a list for
+    each layer. `layers`: those of the tables, by default all of the config. `complete_shard`: a sparse copy has the
+    shard's other tensors too.
     """
 
     src: Folder
     repos: Annotated[tuple[Repo, ...], Meta(max_length=1)] = ()
     revision: Text = "main"
     layout: Literal["packed", "page15", "sparse-copy"] = "packed"
-    split: Literal["even", "heads"] | tuple[tuple[int, int], ...] = "even"
+    split: Literal["even", "heads"] | Ranges | dict[str, Ranges] = "even"
     layers: tuple[Annotated[int, Meta(ge=0)], ...] = ()
     complete_shard: bool = False
 

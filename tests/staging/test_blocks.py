@@ -95,6 +95,11 @@ def test_a_model_folder() -> None:
     assert "cache" not in made.spec.what
 
 
+def test_ranges_for_each_layer() -> None:
+    made = rows(ranks=2, split={"1": ((0, 5), (5, 9)), "14": ((0, 4), (4, 11))})
+    assert made.spec.what["split"] == {"1": [[0, 5], [5, 9]], "14": [[0, 4], [4, 11]]}
+
+
 def test_a_sparse_copy_of_whole_shards_is_another() -> None:
     one = rows(layout="sparse-copy")
     assert one.spec.what["complete_shard"] is False
