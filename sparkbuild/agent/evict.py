@@ -6,12 +6,14 @@ the entry of the index goes last. A rerun goes on; a staging that comes first fi
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from typing import Any
 
-from sparkbuild.agent import folder, index, lanes, ledger
+from sparkbuild.agent import attached, folder, index, lanes, ledger, mountlist
 from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import fsync_folder, inside
 from sparkbuild.agent.inventory import Contents, contents
@@ -38,7 +40,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     for dst in (inside(store, dst) for dst in request["dsts"]):
         nothing: dict[str, Any] = {"dst": dst, "refused": "", "freed": 0, "files": 0, "left": [], "others": 0}
         try:
-            found.append(nothing | ({"refused": "it is wanted"} if dst in keep else _evict(request, dst, reporter)))
+            found.append(nothing | _evict(request, dst, keep, reporter))
         except _RefusedError as why:
             found.append(nothing | {"refused": str(why)})
         except AgentError as error:
@@ -46,9 +48,11 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     return {"folders": found}
 
 
-def _evict(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, Any]:
+def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter) -> dict[str, Any]:
     store = request["store"]
-    entry = index.entry(store, dst)
+    entry, exported = index.entry(store, dst), attached.of(attached.exports(store), dst)
+    if keep & {dst, *(one.dst for one in exported)}:
+        raise _RefusedError("it is wanted")
     if entry is None:
         raise _RefusedError("sparkbuild staged nothing there: it is not in the index of this node's store")
     if os.path.islink(dst):
@@ -56,8 +60,12 @@ def _evict(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, A
     if not os.path.isdir(f"{dst}/{OURS}"):
         index.forget(store, dst)
         return {}  # removed by hand
-    with folder.locked(dst, _busy):
-        running = users(store, dst, lanes.shelf_of(request))
+    with contextlib.ExitStack() as locks:
+        for one in exported:  # exports first: so does who makes one
+            locks.enter_context(folder.locked(one.dst, _busy))
+        locks.enter_context(folder.locked(dst, _busy))
+        shelf = lanes.shelf_of(request)
+        running = sorted({lane for path in (dst, *(one.dst for one in exported)) for lane in users(store, path, shelf)})
         if running:
             raise _RefusedError(f"lane {', '.join(running)} runs and uses it")
         try:
@@ -66,14 +74,35 @@ def _evict(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, A
             raise _RefusedError(f"its ledger is unreadable: {error}") from error
         if has.ledger is not None and has.ledger.key not in (entry.key, entry.before):
             raise _RefusedError("its ledger is of something else than was staged from here")
-        place = _Folder(dst)
-        try:
-            done = _remove(dst, has, place, reporter)
+        alone = attached.export(dst)
+        if alone is not None:
+            return _unlink_export(store, alone, reporter)
+        done = [_unlink_export(store, one, reporter) for one in exported]
+        with _held(dst) as place:
+            done.append(_remove(dst, has, place, reporter))
             index.forget(store, dst)
             place.close_up()
-        finally:
-            os.close(place.fd)
-        return done
+        return {field: sum((one[field] for one in done[:-1]), done[-1][field]) for field in ("freed", "files")} | {
+            "left": [name for one in done for name in one["left"]][:_NAMED],
+            "others": sum(one["others"] for one in done),
+        }
+
+
+def _unlink_export(store: str, export: attached.Export, reporter: Reporter) -> dict[str, Any]:
+    """Remove the names that an export has. Its manifest goes first."""
+    mountlist.withdraw(export.dst, list(export.names))
+    with _held(export.dst) as place:
+        freed = files = 0
+        for name, text in export.names.items():
+            size = place.unlink_file(name)
+            freed, files = freed + (size or 0), files + (size is not None)
+            files += place.unlink_link(name, text)
+        reporter.log(f"removed {files} names of the export {export.dst}")
+        freed += place.unlink_ours()
+        left = [f"{export.dst}/{name}" for name in place.others()]
+        index.forget(store, export.dst)
+        place.close_up()
+    return {"freed": freed, "files": files, "left": left, "others": len(left)}
 
 
 def _busy(who: str) -> None:
@@ -98,6 +127,15 @@ def _remove(dst: str, has: Contents, place: _Folder, reporter: Reporter) -> dict
     return {"freed": freed, "files": files, "left": left[:_NAMED], "others": len(left)}
 
 
+@contextlib.contextmanager
+def _held(dst: str) -> Iterator[_Folder]:
+    place = _Folder(dst)
+    try:
+        yield place
+    finally:
+        os.close(place.fd)
+
+
 class _Folder:
     """A staged folder, held by descriptors: no step of a path in it is followed when it is a link."""
 
@@ -111,10 +149,10 @@ class _Folder:
         return self._unlink(name, lambda found, _parent, _last: stat.S_ISREG(found.st_mode))
 
     def unlink_link(self, name: str, text: str) -> bool:
-        """Remove a link that says what we made it say."""
+        """Remove a link that says what we made it say; "": nothing is known of that."""
 
         def is_ours(found: os.stat_result, parent: int, last: str) -> bool:
-            return stat.S_ISLNK(found.st_mode) and os.readlink(last, dir_fd=parent) == text
+            return stat.S_ISLNK(found.st_mode) and text in {"", os.readlink(last, dir_fd=parent)}
 
         return self._unlink(name, is_ours) is not None
 
@@ -146,7 +184,7 @@ class _Folder:
         ours = f"{self.dst}/{OURS}"
         freed = 0
         names = [name for name in os.listdir(ours) if name != "lock"]
-        for name in sorted(names, key=lambda name: name == "draft.jsonl"):
+        for name in sorted(names, key=lambda name: name in {"draft.jsonl", "names.json"}):
             found = os.lstat(f"{ours}/{name}")
             if not stat.S_ISDIR(found.st_mode):
                 os.unlink(f"{ours}/{name}")

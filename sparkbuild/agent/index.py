@@ -62,8 +62,9 @@ def entry(store: str, dst: str) -> Entry | None:
 
 
 def noted(request: dict[str, Any], dst: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Do a staging, and have it in the index from its beginning on. To be called under the lock of the folder; `work`
-    returns stage's result. Without {"owner": {"recipe", "block", "workspace"}} in the request, nothing is noted.
+    """Do a staging or an export, and have it in the index from its beginning on. To be called under the lock of the
+    folder; `work` returns its result. Without {"owner": {"recipe", "block", "workspace"}} in the request, nothing is
+    noted.
     """
     owner, store = request.get("owner"), str(request.get("store") or "")
     if not isinstance(owner, dict) or not store:
@@ -75,7 +76,9 @@ def noted(request: dict[str, Any], dst: str, work: Callable[[], dict[str, Any]])
     _write(store, named._replace(before=old.key if old.key != key else old.before))
     result = work()
     since = entry(store, dst) or old  # a lane may have been served from it meanwhile
-    named = named._replace(before="", bytes=int(result["total"]), staged_at=time.time(), served_at=since.served_at)
+    named = named._replace(
+        before="", bytes=int(result.get("total", 0)), staged_at=time.time(), served_at=since.served_at
+    )
     _write(store, named)
     return result
 

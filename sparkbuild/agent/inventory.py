@@ -7,6 +7,7 @@ import stat
 from typing import Any, NamedTuple
 
 from sparkbuild.agent import folder, index, lanes, ledger
+from sparkbuild.agent.attached import Export, exports, names_of, of
 from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import OURS, Ledger, LedgerError, Link, Record
@@ -22,25 +23,34 @@ class Contents(NamedTuple):
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "docker", "dsts"?: [folder]}; {"folders": [see `look`]} of the index, or of these alone."""
+    """Query {"store", "docker", "dsts"?: [folder]}; {"folders": [see `look`]} of the index, or of these alone. Exports
+    are told with what they are made of, and go with it.
+    """
     store = query["store"]
     if "dsts" in query:
         asked = {inside(store, dst) for dst in query["dsts"]}
         found = [index.entry(store, dst) or index.Entry(dst) for dst in sorted(asked)]
     else:
         found = index.entries(store)
+    attached = exports(store)
+    alone = {one.dst for one in attached}
     protected = {name for name in lanes.names(store) if (lanes.record(store, name) or {}).get("protect")}
-    return {"folders": [{**look(query, one), "protect": one.recipe in protected} for one in found]}
+    looks = [look(query, one, of(attached, one.dst)) for one in found if one.dst not in alone]
+    return {"folders": [{**one, "protect": one["recipe"] in protected} for one in looks]}
 
 
-def look(query: dict[str, Any], entry: index.Entry) -> dict[str, Any]:
+def look(query: dict[str, Any], entry: index.Entry, attached: list[Export]) -> dict[str, Any]:
     """{the fields of an index.Entry, "indexed", "present": it has a ledger, "total": bytes of data by it, "frees":
-    bytes that the disk gets back, "kept": bytes of files that have other names (exports), "device", "users": running
-    lanes, "busy": who stages into it, "problem"}.
+    bytes that the disk gets back when it goes with its exports, "kept": bytes of files that have other names still,
+    "exports": their folders, "device", "users": running lanes of any of these, "busy": who stages into it, "problem"}.
     """
     fact: dict[str, Any] = {**entry._asdict(), "indexed": bool(entry.recipe), "present": False, "total": 0}
     fact |= {"frees": 0, "kept": 0, "device": "", "problem": "", "busy": folder.busy(entry.dst)}
-    fact["users"] = users(query["store"], entry.dst, lanes.shelf_of(query))
+    shelf, fact["exports"] = lanes.shelf_of(query), [one.dst for one in attached]
+    fact["users"] = sorted(
+        {lane for dst in (entry.dst, *fact["exports"]) for lane in users(query["store"], dst, shelf)}
+    )
+    names = names_of(attached)
     try:
         fact["device"] = str(os.lstat(entry.dst).st_dev)
         has = contents(entry.dst)
@@ -55,7 +65,8 @@ def look(query: dict[str, Any], entry: index.Entry) -> dict[str, Any]:
         except OSError:
             continue
         if stat.S_ISREG(found.st_mode):
-            fact["frees" if found.st_nlink == 1 else "kept"] += found.st_blocks * 512
+            others = found.st_nlink - 1 - names[found.st_dev, found.st_ino]
+            fact["kept" if others > 0 else "frees"] += found.st_blocks * 512
     return fact
 
 

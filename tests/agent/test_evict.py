@@ -16,6 +16,7 @@ import pytest
 
 from sparkbuild.agent import index
 from tests.agent.driver import MIB, call, finish, key, look, request_for, start, tree
+from tests.agent.exports import Site
 from tests.workspace_tool import until
 
 Make = Callable[[str, int], Path]
@@ -346,3 +347,71 @@ def test_room(store: Path, dst: Path) -> None:
         "rooms"
     ]
     assert (rooms[str(dst)]["exists"], rooms[str(dst)]["held"]) == (True, MIB)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A mirror with an export, both in the index."""
+    made = Site(tmp_path)
+    mirrored = made.mirrored()
+    made.made(made.tree())
+    for dst, char, total in ((made.mirror, "b", mirrored["total"]), (made.dst, "e", 0)):
+        _note(made.store, dst, char, total)
+    return made
+
+
+def _note(store: Path, dst: Path, char: str, total: int) -> None:
+    index.noted({"store": str(store), "key": key(char), "owner": OWNER}, str(dst), lambda: {"total": total})
+
+
+def test_a_mirror_goes_with_its_exports(site: Site) -> None:
+    (row,) = inventory(site.store)
+    assert (row["exports"], row["kept"]) == ([str(site.dst)], 0)
+    assert row["frees"] > 0
+    (done,) = evict(site.store, site.mirror)
+    assert (done["refused"], done["left"]) == ("", [])
+    assert done["freed"] >= row["frees"]
+    assert not site.mirror.exists()
+    assert not site.dst.exists()
+    assert inventory(site.store) == []
+
+
+def test_a_lane_on_an_export_keeps_the_mirror(site: Site) -> None:
+    request = {
+        "store": str(site.store), "recipe": "other", "launch": "1", "rank": 0, "world_size": 1, "key": key(),
+        "parts": {}, "argv": ["sleep", "600"], "env": {}, "host": "127.0.0.1", "port": 0, "model_id": "m",
+        "protect": False, "uses": [str(site.dst)],
+    }  # fmt: skip
+    record = call("launch", request).last["record"]
+    try:
+        assert inventory(site.store)[0]["users"] == ["other"]
+        assert evict(site.store, site.mirror)[0]["refused"] == "lane other runs and uses it"
+        assert site.texts() == []
+    finally:
+        os.killpg(record["pid"], signal.SIGKILL)
+
+
+def test_an_export_that_is_not_in_the_index_keeps_the_bytes(site: Site) -> None:
+    index.forget(str(site.store), str(site.dst))
+    (row,) = inventory(site.store)
+    assert row["exports"] == []
+    assert row["kept"] > row["frees"]
+
+
+@pytest.mark.parametrize("at", range(1, 30, 2))
+def test_a_kill_between_export_and_mirror(site: Site, at: int) -> None:
+    shim = (
+        "import os, signal\ncount = 0\n"
+        "def watched(real):\n"
+        "    def call(*args, **more):\n        global count\n        count += 1\n"
+        f"        os.kill(os.getpid(), signal.SIGKILL) if count == {at} else None\n"
+        "        return real(*args, **more)\n    return call\n"
+        "for name in ('unlink', 'rmdir', 'rename', 'fsync'):\n    setattr(os, name, watched(getattr(os, name)))\n"
+    )
+    finish(start("evict", {"store": str(site.store), "dsts": [str(site.mirror)]}, shim=shim))
+    assert not site.look()["present"] or site.texts() == []
+    again = evict(site.store, site.dst, site.mirror)
+    assert all(one["refused"] == "" or "not in the index" in one["refused"] for one in again)
+    assert inventory(site.store) == []
+    for folder in (site.mirror, site.dst):
+        assert not folder.exists() or tree(folder) == []
