@@ -99,7 +99,15 @@ def read(dst: str) -> Ledger | None:
 
 def write(dst: str, ledger: Ledger) -> Ledger:
     """Put the ledger in place, on the disk when this returns; returns it as it will be read."""
-    value = {
+    write_json(path_of(dst), _value(ledger))
+    made = read(dst)
+    if made is None:
+        raise LedgerError("it vanished while it was being written")
+    return made
+
+
+def _value(ledger: Ledger) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         "version": VERSION,
         "key": ledger.key,
@@ -111,11 +119,6 @@ def write(dst: str, ledger: Ledger) -> Ledger:
         "files": [plain(record) for record in ledger.files],
         "links": [{"name": link.name, "text": link.text} for link in ledger.links],
     }
-    write_json(path_of(dst), value)
-    made = read(dst)
-    if made is None:
-        raise LedgerError("it vanished while it was being written")
-    return made
 
 
 def parse(data: bytes) -> Ledger:

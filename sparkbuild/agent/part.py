@@ -51,15 +51,30 @@ class Part:
     nothing is ever resumed: chunks of two versions of a source must not meet in one file.
     """
 
+    # There is one for each file of a folder, of which there may be 100,000.
+    __slots__ = ("_algorithm", "_dst", "_fd", "_first", "_known", "_source", "name", "shape")
+
     def __init__(self, dst: str, name: str, shape: Shape, source: dict[str, Any], algorithm: str) -> None:
         self.name, self.shape, self._algorithm = name, shape, algorithm
-        self.path = f"{dst}/{OURS}/{stem(name)}.part"
-        self._list = f"{dst}/{OURS}/{stem(name)}.chunks"
-        header = {"part": 1, "digest": algorithm, "chunk": CHUNK, "size": shape.size, "source": source}
-        header |= {"extents": shape.extents} if shape.sparse else {}
-        self._header = json.dumps(header, sort_keys=True).encode() + b"\n"
+        self._dst, self._source = dst, source
         self._known = self._read() if source else b""
-        self._fd = -1
+        self._fd, self._first = -1, 0
+
+    @property
+    def path(self) -> str:
+        """Where its bytes are."""
+        return f"{self._dst}/{OURS}/{stem(self.name)}.part"
+
+    @property
+    def _list(self) -> str:
+        return f"{self._dst}/{OURS}/{stem(self.name)}.chunks"
+
+    @property
+    def _header(self) -> bytes:
+        size, source = self.shape.size, self._source
+        header = {"part": 1, "digest": self._algorithm, "chunk": CHUNK, "size": size, "source": source}
+        header |= {"extents": self.shape.extents} if self.shape.sparse else {}
+        return json.dumps(header, sort_keys=True).encode() + b"\n"
 
     def _read(self) -> bytes:
         try:
@@ -113,9 +128,11 @@ class Part:
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             self._fd = os.open(self._list, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            header = self._header
+            self._first = len(header)
             if not self._known:
                 blank = self.shape.blank(self._algorithm) if self.shape.sparse else b""
-                os.pwrite(self._fd, self._header + blank, 0)
+                os.pwrite(self._fd, header + blank, 0)
             yield Pages(fd)
         finally:
             os.close(fd)
@@ -125,7 +142,7 @@ class Part:
 
     def note(self, index: int, value: bytes) -> None:
         """This chunk is in the part now."""
-        os.pwrite(self._fd, value, len(self._header) + index * WIDTH)
+        os.pwrite(self._fd, value, self._first + index * WIDTH)
 
     def remove(self) -> None:
         """Forget the part and its list."""

@@ -16,10 +16,12 @@ _BLOCK = 4096  # what file systems allocate, and what they round a hole to
 class Shape:
     """The shape of a file of `size` bytes; without extents it is dense."""
 
+    __slots__ = ("_starts", "extents", "size", "sparse")
+
     def __init__(self, size: int, extents: Extents = ()) -> None:
         self.size, self.sparse = size, bool(extents)
         self.extents = extents or (((0, size),) if size else ())
-        self._starts = [first for first, _ in self.extents]
+        self._starts = tuple(first for first, _ in extents) or (0,)
 
     @property
     def chunks(self) -> int:

@@ -110,6 +110,8 @@ class _Staging:
         if todo or gone or wrong:
             self._open_up(todo, gone, keep)
         records, proven, maker = self._make(tasks)
+        adopted = sum(1 for task in tasks if task.do == KEEP and task.text)
+        del tasks, todo  # of 100,000 files they are much, and the ledger comes on top
         linked_anew = links.make(self.dst, wrong)
         if maker.written:
             _check_still(self.request, self.wish)
@@ -119,7 +121,7 @@ class _Staging:
             "total": made.total,
             "files": len(records),
             "copied": maker.copied,
-            "adopted": sum(1 for task in tasks if task.do == KEEP and task.text),
+            "adopted": adopted,
             "repaired_chunks": maker.mended,
             "removed": len(gone),
             "links": linked_anew,
