@@ -17,7 +17,7 @@ from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.rows import wish
 from sparkbuild.agent.rowsource import header_of
 from sparkbuild.agent.wanted import Wish
-from tests.staging.checkpoint import INDEX, Checkpoint, make, shard
+from tests.staging.checkpoint import INDEX, Checkpoint, make, make_real, shard
 
 
 def what(folder: Path | str, **more: Any) -> dict[str, Any]:
@@ -305,38 +305,9 @@ def test_a_dangling_link_is_named(tmp_path: Path) -> None:
     assert caught.value.fields["where"] == str(path)
 
 
-# The real checkpoint: rows, header bytes (8 + N), file sizes and byte spans as they were published.
-REAL = {
-    1: (384006168, 664, "model-00047-of-00048.safetensors", 101535150936),
-    14: (384016682, 672, "model-00048-of-00048.safetensors", 101537926640),
-}
-
-
 @pytest.fixture
 def real(tmp_path: Path) -> Path:
-    """A folder with headers of the real size and no data behind them."""
-    config = {
-        "engram_layer_ids": [1, 14],
-        "engram_num_embeddings": [384006168, 384016682],
-        "engram_max_ngram_size": 4,
-        "engram_vocab_size": 16000000,
-        "engram_n_heads": 8,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    weight_map = {}
-    for layer, (rows, length, name, size) in REAL.items():
-        table = f"layers.{layer}.engram.embed"
-        ends = [256 * rows, 264 * rows, size - length]
-        header = {
-            f"{table}.weight": {"dtype": "F8_E4M3", "shape": [rows, 256], "data_offsets": [0, ends[0]]},
-            f"{table}.scale": {"dtype": "F8_E8M0", "shape": [rows, 8], "data_offsets": ends[:2]},
-            f"layers.{layer}.engram.wkv": {"dtype": "U8", "shape": [ends[2] - ends[1]], "data_offsets": ends[1:]},
-        }
-        text = json.dumps(header).encode().ljust(length - 8)
-        (tmp_path / name).write_bytes((length - 8).to_bytes(8, "little") + text)
-        os.truncate(tmp_path / name, size)
-        weight_map |= dict.fromkeys(header, name)
-    (tmp_path / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+    make_real(tmp_path)
     return tmp_path
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import sys
 from pathlib import Path
@@ -16,6 +17,11 @@ from typing import Any, NamedTuple
 REPO, COMMIT = "acme/tiny-flash", "0123456789abcdef0123456789abcdef01234567"
 INDEX = "model.safetensors.index.json"
 LAYERS = (1, 14)
+# The real checkpoint as it was published: rows, header bytes (8 + N), name and size of the shard of each table.
+REAL = {
+    1: (384006168, 664, "model-00047-of-00048.safetensors", 101535150936),
+    14: (384016682, 672, "model-00048-of-00048.safetensors", 101537926640),
+}
 WIDTHS = {"weight": ("F8_E4M3", 256), "scale": ("F8_E8M0", 8)}
 
 
@@ -136,6 +142,32 @@ def make(
         (plain / INDEX).write_text(json.dumps(value | {"weight_map": weight_map}, indent=2))
     snapshot = _hub_cache(folder, plain, repo, commit) if as_hub_cache else folder
     return Checkpoint(snapshot, folder, config, tables, files)
+
+
+def make_real(folder: Path) -> None:
+    """Put files with the headers and sizes of the real checkpoint into `folder`, with no data behind them."""
+    config = {
+        "engram_layer_ids": [1, 14],
+        "engram_num_embeddings": [rows for rows, _, _, _ in REAL.values()],
+        "engram_max_ngram_size": 4,
+        "engram_vocab_size": 16000000,
+        "engram_n_heads": 8,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    weight_map = {}
+    for layer, (rows, length, name, size) in REAL.items():
+        table = f"layers.{layer}.engram.embed"
+        ends = [256 * rows, 264 * rows, size - length]
+        header = {
+            f"{table}.weight": {"dtype": "F8_E4M3", "shape": [rows, 256], "data_offsets": [0, ends[0]]},
+            f"{table}.scale": {"dtype": "F8_E8M0", "shape": [rows, 8], "data_offsets": ends[:2]},
+            f"layers.{layer}.engram.wkv": {"dtype": "U8", "shape": [ends[2] - ends[1]], "data_offsets": ends[1:]},
+        }
+        text = json.dumps(header).encode().ljust(length - 8)
+        (folder / name).write_bytes((length - 8).to_bytes(8, "little") + text)
+        os.truncate(folder / name, size)
+        weight_map |= dict.fromkeys(header, name)
+    (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
 
 
 def _config(vocab: int, tables: dict[int, Table], *, nested: bool) -> dict[str, Any]:
