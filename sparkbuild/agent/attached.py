@@ -33,8 +33,8 @@ def export(dst: str) -> Export | None:
     try:
         manifest = mountlist.read(dst)
         if manifest is None:
-            names = mountlist.noted(dst)
-            return Export(dst, (), {}, dict.fromkeys(names, "")) if names else None
+            left = mountlist.noted(dst)
+            return Export(dst, (), {}, dict.fromkeys(left, "")) if left else None
         inodes = Counter((int(one["dev"]), int(one["ino"])) for one in manifest["files"])
         names = {**dict.fromkeys(mountlist.names(manifest), ""), **_texts(manifest)}
         return Export(dst, tuple(str(one["folder"]) for one in manifest["sources"]), inodes, names)

@@ -8,7 +8,7 @@ from doit.exceptions import InvalidCommand
 
 from sparkbuild.plugin.command import FactCommand
 
-_COMMANDS = "clean completion forget health help ignore info list logs plan run status trust why"
+_COMMANDS = "clean completion forget health help ignore info list logs plan run status trust verify why"
 _RECIPE_COMMANDS = "logs|status"
 
 # The colon is one of bash's word breaks, so `serve:de<TAB>` arrives as three words: they are joined for matching, and

@@ -72,7 +72,12 @@ class PlanCommand(FactCommand):
             self.routed = routing.total(made)
         if as_json:
             steps = [step.as_dict(f"doit {step.goal.task}") for step in made]
-            self.outstream.write(json.dumps({"goals": steps}, ensure_ascii=False, indent=1) + "\n")
+            shown: dict[str, Any] = {"goals": steps}
+            if evict:
+                from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when it was asked for
+
+                shown["evict"] = evicting.rows(evicting.planned(session, made))
+            self.outstream.write(json.dumps(shown, ensure_ascii=False, indent=1) + "\n")
         else:
             if evict:
                 from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when it was asked for

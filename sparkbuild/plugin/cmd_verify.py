@@ -1,4 +1,4 @@
-"""`doit verify[:RECIPE[:NODE[:BLOCK]]]`: is what was staged still what was staged? Asks the nodes, never the source."""
+"""`doit verify [RECIPE ...]`: is what was staged still what was staged? Asks the nodes, never the source."""
 
 from __future__ import annotations
 

@@ -102,6 +102,21 @@ def _columns(chosen: list[Folder]) -> tuple[list[str], list[str]]:
     return [one.node for one in chosen], [one.dst for one in chosen]
 
 
+def rows(found: list[Eviction]) -> list[dict[str, Any]]:
+    """What would go, as `doit plan --json --evict` prints it; "enough" is false when nothing would, since it is not."""
+    fields = ("node", "dst", "recipe", "block", "frees", "served_at", "staged_at")
+    return [
+        {
+            "node": one.need.node,
+            "tasks": list(one.need.tasks),
+            "missing": one.need.short,
+            "enough": one.chosen is not None,
+            "folders": [{name: getattr(folder, name) for name in fields} for folder in one.chosen or ()],
+        }
+        for one in found
+    ]
+
+
 def carry_out(session: Session, made: Plan, say: Say) -> None:
     """Say what goes, and remove it. Raises SpaceError, with nothing removed, when that would not be enough."""
     found = show(session, made, say)

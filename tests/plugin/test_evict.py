@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -65,6 +66,8 @@ def test_a_plan_says_what_does_not_fit_and_what_would_go(models: Models) -> None
     assert " s to stage\n" in done.out
     assert done.out.count("evict   ") == 1
     assert "make it so:  doit stage:d --evict\n" in done.out
+    (one,) = json.loads(models.ok("plan", "--json", "stage:d", "--evict").out)["evict"]
+    assert (one["enough"], [folder["recipe"] for folder in one["folders"]]) == (True, ["b"])
     assert there(models) == ["a", "b", "c"]
 
 
