@@ -41,11 +41,11 @@ class _Check:
         self.places = Places(self.levels, document)
         self.found: list[Mistake] = []
         self.missing: list[tuple[Path, str, Mistake]] = []
-        self.moved: set[tuple[Path, str]] = set()  # (level, key) for which a misplaced key was found
+        self.moved: set[tuple[Path, str]] = set()  # (table, key) for which a misplaced key was found
 
     def done(self) -> list[Mistake]:
         # A key that only stands in the wrong table is one mistake, not also a missing one.
-        return self.found + [mistake for level, key, mistake in self.missing if (level, key) not in self.moved]
+        return self.found + [mistake for table, key, mistake in self.missing if (table, key) not in self.moved]
 
     def add(self, path: Path, what: str, found: str = "", wanted: str = "", next_: str = "") -> None:
         self.found.append(Mistake(self.document.line(path), what, found, wanted, next_))
@@ -167,10 +167,22 @@ class _Check:
         self.add((*path, key), f"unknown key `{key}` {within(path)}", "", "\n".join(wanted), next_)
 
     def _trap(self, path: Path, key: str, level: Level) -> None:
-        self.moved.add((level.path, key))
+        self.moved.add((_above(path, len(level.path)), key))
         place: Path = (*path, key)
         found, next_ = self.places.swallowing(key, self.document.spots[place], level)
         self.add(place, f"`{key}` stands in the wrong table", found, f"`{key}` {level.place}", next_)
+
+
+def _above(path: Path, depth: int) -> Path:
+    """The table around a place that has so many names, with its number where it is one of several."""
+    found: list[str | int] = []
+    for part in path:
+        if isinstance(part, str):
+            if depth == 0:
+                break
+            depth -= 1
+        found.append(part)
+    return tuple(found)
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -16,6 +16,8 @@ from tests.workspace.helpers import RECIPE, put
 NAME = "recipes/demo/recipe.toml"
 TOP = 'cluster = "local"\nimage = "eng"\nmodel_id = "m"\n'  # lines 1-3
 SERVE = '[serve]\ncommand = ["engine"]\nport = 8000\n'  # lines 4-6
+STAGING = '[[staging]]\nid = "hub"\nkind = "hub-mirror"\nrepos = ["org/one"]\n'
+EXPORT = '[[staging.exports]]\nid = "tree"\nkind = "tree"\ntarget = "/model"\n'
 GATE = '[[gates]]\nid = "a"\nkind = "smoke"\nprompt = "p"\nexpect = "e"\n'
 
 
@@ -53,6 +55,14 @@ def test_the_section_trap(tmp_path: Path, text: str, line: int, header: str, abo
 def test_a_required_key_in_the_wrong_table_is_one_mistake(tmp_path: Path) -> None:
     error = refused(tmp_path, TOP.replace('image = "eng"\n', "") + SERVE + 'image = "eng"\n')
     assert error.what == "`image` stands in the wrong table"
+
+
+def test_a_required_key_of_one_of_several_tables_is_one_mistake(tmp_path: Path) -> None:
+    other = STAGING.replace('"hub"', '"other"')
+    text = TOP + SERVE + STAGING + EXPORT + 'src = "/srv/hub"\n' + other + 'src = "/srv/hub"\n'
+    error = refused(tmp_path, text)
+    assert (error.what, error.wanted) == ("`src` stands in the wrong table", "`src` in [[staging]]")
+    assert "up to just below [[staging]] on line 7" in error.next
 
 
 def test_the_trap_to_a_table_in_between(tmp_path: Path) -> None:
