@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent import layerstore
-from sparkbuild.agent.artifacts import sha256_of, stamp_of
-from sparkbuild.agent.files import fsync_folder, read_json, write_json
+from sparkbuild.agent.artifacts import sha256_of
+from sparkbuild.agent.files import fsync_folder, read_json
 from sparkbuild.agent.protocol import Reporter
 
 if TYPE_CHECKING:
@@ -22,16 +22,12 @@ if TYPE_CHECKING:
 RECEIPT_FORMAT = "sparkbuild-archive/v2"
 KEEP = 2  # of one name: the newest one, and the one before
 PART = ".part"
+_FORMER = ("image.tar", "image.tar.stamp")  # what earlier versions wrote beside the layers
 
 
 def folder_of(store: str, name: str, short_key: str) -> str:
     """Where an archive lies, with its receipt."""
     return os.path.join(store, "archives", name, short_key)
-
-
-def archive_of(folder: str) -> str:
-    """The archive in its folder: what `docker load` takes."""
-    return os.path.join(folder, "image.tar")
 
 
 def config_of(folder: str) -> str:
@@ -68,20 +64,6 @@ def _problem(store: str, folder: str, receipt: ArchiveReceipt) -> str:
     for digest, size in zip(receipt["layers"], receipt["sizes"], strict=True):
         if problem := layerstore.problem(store, digest, size):
             return f"its {problem}"
-    return _archive_problem(archive_of(folder), receipt["tar"]) if receipt["tar"] else ""
-
-
-def _archive_problem(path: str, sha256: str) -> str:
-    try:
-        stamp = stamp_of(os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return "its archive was removed"
-    seen = read_json(f"{path}.stamp")
-    if seen is None or seen.get("stamp") != stamp:
-        if sha256_of(path) != sha256:
-            return "its archive is not what was written"
-        with suppress(OSError):
-            write_json(f"{path}.stamp", {"stamp": stamp})
     return ""
 
 
@@ -113,21 +95,37 @@ def sweep(base: str) -> None:
 
 
 def collect(store: str, reporter: Reporter) -> None:
-    """Remove layers that no image here has any more."""
-    wanted = {digest for receipt in _kept(store) for digest in receipt["layers"]}
+    """Remove layers that no image here has any more, and the archives that were kept beside them once."""
+    wanted: set[str] = set()
+    former = 0
+    for folder in _folders(store):
+        former += _remove_former(folder)
+        receipt = read_receipt(folder)
+        if receipt is not None and os.path.exists(config_of(folder)):
+            wanted.update(receipt["layers"])
+    if former:
+        reporter.log(f"removed archives that nothing loads any more: {former} bytes")
     gone = layerstore.collect(store, wanted)
     if gone:
         reporter.log(f"removed layers of older images: {gone} bytes")
 
 
-def _kept(store: str) -> Iterator[ArchiveReceipt]:
+def _folders(store: str) -> Iterator[str]:
     base = os.path.join(store, "archives")
     for name in os.listdir(base):
         for entry in os.listdir(os.path.join(base, name)) if os.path.isdir(os.path.join(base, name)) else ():
-            folder = os.path.join(base, name, entry)
-            receipt = read_receipt(folder)
-            if receipt is not None and os.path.exists(config_of(folder)):
-                yield receipt
+            yield os.path.join(base, name, entry)
+
+
+def _remove_former(folder: str) -> int:
+    """Remove what an earlier version kept in a folder; returns the bytes."""
+    gone = 0
+    for path in (os.path.join(folder, name) for name in _FORMER):
+        with suppress(OSError):  # most have none; one that stays does no harm
+            size = os.path.getsize(path)
+            os.unlink(path)
+            gone += size
+    return gone
 
 
 def _prune(base: str, current: str, reporter: Reporter) -> None:
@@ -140,9 +138,8 @@ def _prune(base: str, current: str, reporter: Reporter) -> None:
             found[folder] = receipt["at"]
     for folder in sorted(found, key=lambda entry: found[entry], reverse=True)[KEEP - 1 :]:
         reporter.log(f"removing the old image {os.path.basename(folder)}")
-        for path in (config_of(folder), archive_of(folder), f"{archive_of(folder)}.stamp"):
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+        with suppress(FileNotFoundError):
+            os.unlink(config_of(folder))
 
 
 def read_receipt(folder: str) -> ArchiveReceipt | None:
