@@ -18,11 +18,17 @@ from doit.action import BaseAction
 from doit.exceptions import TaskError, TaskFailed
 
 from sparkbuild.core import child
-from sparkbuild.core.errors import ChildError, NotMadeError, SealError, SparkbuildError
+from sparkbuild.core.errors import ChildError, NotMadeError, SealError, SparkbuildError, UnsureError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, UNKNOWN, Verdict
 from sparkbuild.core.state import Made
 from sparkbuild.plugin.session import Session, session
+
+
+class Unsure(TaskFailed):  # type: ignore[misc]
+    """A failure that is none yet: not all that had to be asked did answer."""
+
+    code = 4
 
 
 class _Action(BaseAction):  # type: ignore[misc]
@@ -45,7 +51,7 @@ class _Action(BaseAction):  # type: ignore[misc]
             self.work(here, log)
         except SparkbuildError as error:
             self._failed(here, log, start, str(error))
-            return TaskFailed(str(error))
+            return Unsure(str(error)) if isinstance(error, UnsureError) else TaskFailed(str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours: the user gets one line, the log gets the rest
             text = traceback.format_exc()
             log.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from doit.exceptions import UnmetDependency
 from sparkbuild.core.plan import UNKNOWN
 from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin import units
+from sparkbuild.plugin.action import Unsure
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.hints import spoken
 from sparkbuild.plugin.progress import Display, display
@@ -27,7 +28,7 @@ class Reporter:
         self.outstream = outstream
         self.display: Display = display(outstream)
         self._started: dict[str, float] = {}
-        self._counts = {"made": 0, "up to date": 0, "failed": 0}
+        self._counts = {"made": 0, "up to date": 0, "failed": 0, "unknown": 0}
         self._errors: list[str] = []
         self._told: set[str] = set()
         self._begin = time.monotonic()
@@ -60,7 +61,8 @@ class Reporter:
     def add_failure(self, task: Any, fail: Any) -> None:
         """A task failed, or could not be tried."""
         self.display.end(task.name)
-        self._counts["failed"] += 1
+        unsure = isinstance(fail, Unsure)
+        self._counts["unknown" if unsure else "failed"] += 1
         message = getattr(fail, "message", None) or fail.get_msg()
         if isinstance(fail, UnmetDependency):  # its message is nothing but their names
             message = f"not tried, since this was not made: {message}"
@@ -72,7 +74,7 @@ class Reporter:
             self._told.update(texts)  # what is wrong with a node is told once, and not with each goal on it
             message = "\n".join(fresh)
         text = "\n      ".join(str(message).rstrip().splitlines())
-        self.display.line(spoken(f"FAIL  {task.name}\n      {text}{self._log(task)}"))
+        self.display.line(spoken(f"{'?' if unsure else 'FAIL':<4}  {task.name}\n      {text}{self._log(task)}"))
 
     def skip_uptodate(self, task: Any) -> None:
         """A task is up to date."""

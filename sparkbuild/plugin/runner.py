@@ -22,6 +22,7 @@ class _Orderly:
     dep_manager: Any
     reporter: Any
     always_execute: bool
+    final_result: int
 
     def execute_task(self, task: Any) -> Any:
         """Run a task's actions under its lock; a task that another run made meanwhile is not made again."""
@@ -49,6 +50,14 @@ class _Orderly:
             super().process_task_result(node, base_fail)  # type: ignore[misc]
         finally:
             self._release(node.task)
+
+    def _handle_task_error(self, node: Any, base_fail: Any) -> None:
+        """A failure that brings an exit code of its own has it, unless something else failed as well."""
+        before = self.final_result
+        super()._handle_task_error(node, base_fail)  # type: ignore[misc]
+        code = int(getattr(base_fail, "code", 0))
+        if code and before in {0, code}:
+            self.final_result = code
 
     def run_tasks(self, task_dispatcher: Any) -> None:
         """Run; when told to stop, give the steps at work time to clean up before the process ends."""
