@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent import assembled, layerstore, debs
+from sparkbuild.agent import assembled, debs, layerstore
 from sparkbuild.agent.assemble import run
 from sparkbuild.agent.layer import FILE, LINK, Entry, Layer
 from sparkbuild.agent.protocol import AgentError, Reporter
@@ -332,9 +332,7 @@ def test_it_is_there(made: Callable[[], dict[str, Any]], tmp_path: Path) -> None
 
 @pytest.mark.parametrize("damage", ["truncate", "edit", "remove"])
 @pytest.mark.parametrize("what", ["layer", "config"])
-def test_an_image_that_was_changed(
-    made: Callable[[], dict[str, Any]], tmp_path: Path, what: str, damage: str
-) -> None:
+def test_an_image_that_was_changed(made: Callable[[], dict[str, Any]], tmp_path: Path, what: str, damage: str) -> None:
     (layer,) = made()["layers"]
     path = Path(layerstore.path_of(str(tmp_path), layer)) if what == "layer" else folder(tmp_path) / "config.json"
     content = path.read_bytes()
@@ -343,12 +341,15 @@ def test_an_image_that_was_changed(
         path.write_bytes(content[:-1] if damage == "truncate" else content[:-1] + b"x")
     fact = made()
     assert fact["present"] is False
-    assert fact["problem"] == {
-        ("layer", False): f"its layer {layer[:19]} is not what was written",
-        ("layer", True): f"its layer {layer[:19]} was removed",
-        ("config", False): "its config is not what was written",
-        ("config", True): "its layers were removed",
-    }[what, damage == "remove"]
+    assert (
+        fact["problem"]
+        == {
+            ("layer", False): f"its layer {layer[:19]} is not what was written",
+            ("layer", True): f"its layer {layer[:19]} was removed",
+            ("config", False): "its config is not what was written",
+            ("config", True): "its layers were removed",
+        }[what, damage == "remove"]
+    )
     assemble(tmp_path, BUSYBOX)
     assert made()["present"]
 

@@ -288,10 +288,10 @@ def test_what_is_gone_is_a_failure(space: Space, what: str):
 
 def test_only_what_can_be_updated_is_suggested(space: Space):
     pins = f"busybox-static.artifact.url=file:x.deb\nbusybox-static.artifact.sha256={'a' * 64}\n"
+    git = f"engine.repository=file:src/engine\nengine.commit={space.first}\nengine.tree={'1' * 40}\n"
     for part, wanted in (
         (pins, "write the new url and sha256, then `doit lock:verify:eng`"),
-        (f"{pins}engine.repository=file:src/engine\nengine.commit={space.first}\nengine.tree={'1' * 40}\n"
-         "engine.time=1\n", "as in `doit lock:update eng engine=REF`"),
+        (f"{pins}{git}engine.time=1\n", "as in `doit lock:update eng engine=REF`"),
         (f"{pins}{_wheel(space)}", "as in `doit lock:update eng tiny=VERSION`"),
         (f"{pins}a.image=127.0.0.1:1/a@sha256:{'a' * 64}\n", "as in `doit lock:update eng a.image=TAG`"),
         ("release.name=x\n", "`doit lock:pin:eng`"),
