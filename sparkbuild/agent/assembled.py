@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from sparkbuild.agent.files import fsync_folder, read_json
 from sparkbuild.agent.protocol import Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.dockerd import Dockerd
     from sparkbuild.agent.records import ArchiveReceipt
 
 RECEIPT_FORMAT = "sparkbuild-archive/v2"
@@ -36,35 +38,73 @@ def config_of(folder: str) -> str:
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "name", "key"}, and "docker" with "builds": true for an image that this node is to build;
-    {"present", "bytes", "layers", "sizes", "gates", "problem", "other", "engine"}.
+    """Query {"store", "name", "key"}, and "docker" and "reference" with "builds": true for an image that this node is
+    to build; {"present", "bytes", "layers", "sizes", "gates", "problem", "other", "engine", "built"}.
 
-    The content is hashed once; after that a stamp stands for it, as for artifacts. `other` is the newest archive of the
-    name with another key. `engine` is {"architecture"} or {"silent": why, "next"}.
+    The content is hashed once; after that a stamp stands for it, as for artifacts. With a `problem`, `bytes` are those
+    of what is lacking. `other` is the newest archive of the name with another key. `engine` is {"architecture"} or
+    {"silent": why, "next"}. `built`: docker has it as it was built, only the export is lacking.
     """
     folder = folder_of(query["store"], query["name"], query["key"][:12])
     receipt = read_receipt(folder)
     if receipt is None or receipt["key"] != query["key"]:
         fact: dict[str, Any] = {"present": False, "other": _other(query["store"], query["name"], query["key"])}
-    elif problem := _problem(query["store"], folder, receipt):
-        fact = {"present": False, "problem": problem, "bytes": receipt["bytes"]}
     else:
-        names = ("bytes", "layers", "sizes", "gates")
-        return {"present": True, **{name: receipt[name] for name in names}}  # type: ignore[literal-required]
-    return {**fact, "engine": engine_of(query["docker"])} if query.get("builds") else fact
+        problem, lacking = _problem(query["store"], folder, receipt)
+        if not problem:
+            names = ("bytes", "layers", "sizes", "gates")
+            return {"present": True, **{name: receipt[name] for name in names}}  # type: ignore[literal-required]
+        fact = {"present": False, "problem": problem, "bytes": lacking}
+    return {**fact, **_built(query, fact)} if query.get("builds") else fact
 
 
-def _problem(store: str, folder: str, receipt: ArchiveReceipt) -> str:
+def _problem(store: str, folder: str, receipt: ArchiveReceipt) -> tuple[str, int]:
+    """What is wrong first, "" when nothing is; and the bytes of all layers that are lacking."""
     try:
-        config = sha256_of(config_of(folder))
+        config = f"sha256:{sha256_of(config_of(folder))}"
     except FileNotFoundError:
-        return "its layers were removed"
-    if f"sha256:{config}" != receipt["config"]:
-        return "its config is not what was written"
+        config = ""
+    first = "" if config == receipt["config"] else "its config is not what was written"
+    lacking = {}
     for digest, size in zip(receipt["layers"], receipt["sizes"], strict=True):
         if problem := layerstore.problem(store, digest, size):
-            return f"its {problem}"
-    return ""
+            first, lacking[digest] = first or f"its {problem}", size
+    return first if config else "its layers were removed", sum(lacking.values())
+
+
+def _built(query: dict[str, Any], fact: dict[str, Any]) -> dict[str, Any]:
+    """What is seen of docker where an image is to be built."""
+    engine = engine_of(query["docker"])
+    found = {} if "silent" in engine else _in_docker(query)
+    if not found:
+        return {"engine": engine}
+    stored = all(os.path.exists(layerstore.path_of(query["store"], digest)) for digest in found["layers"])
+    known = {"bytes": 0} if stored and "bytes" not in fact else {}  # how big a layer is, docker does not say
+    return {"engine": engine, "built": True, **known}
+
+
+def _in_docker(query: dict[str, Any]) -> dict[str, Any]:
+    from sparkbuild.agent.dockerd import SOCKET, Dockerd, DockerdError  # noqa: PLC0415 - only for what is built
+
+    try:
+        return built(Dockerd(query["docker"] or SOCKET), query["reference"], query["key"]) or {}
+    except DockerdError:
+        return {}
+
+
+def built(engine: Dockerd, reference: str, key: str) -> dict[str, Any] | None:
+    """The layers and gates of an image that was built here, by its labels; None when docker does not have it so."""
+    found = engine.image(reference)
+    labels = ((found or {}).get("Config") or {}).get("Labels") or {}
+    if found is None or labels.get("sparkbuild.key") != key:
+        return None
+    layers = found["RootFS"]["Layers"]
+    try:
+        gates = json.loads(labels["sparkbuild.gates"])
+    except (KeyError, ValueError):
+        return None
+    listed = json.dumps(layers, sort_keys=True, separators=(",", ":"))
+    return {"layers": layers, "gates": gates} if labels.get("sparkbuild.layers") == listed else None
 
 
 def engine_of(socket: str) -> dict[str, Any]:

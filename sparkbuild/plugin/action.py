@@ -20,7 +20,7 @@ from doit.exceptions import TaskError, TaskFailed
 from sparkbuild.core import child
 from sparkbuild.core.errors import ChildError, NotMadeError, SealError, SparkbuildError, UnsureError
 from sparkbuild.core.goal import Goal
-from sparkbuild.core.plan import OK, UNKNOWN, Verdict
+from sparkbuild.core.plan import OK, UNKNOWN, Verdict, closure
 from sparkbuild.core.state import Made
 from sparkbuild.plugin.session import Session, session
 
@@ -71,6 +71,13 @@ class _Action(BaseAction):  # type: ignore[misc]
         here.runlog.write("failed", task=self.task.name, seconds=seconds, error=message, log=here.relative(log))
 
 
+def came_with(goal: Goal, made: Mapping[str, Any]) -> str:
+    """The step of this very run that made a goal as well, as a build has its image in the docker of its build node; ""
+    when none did. `made` are the targets that this run made.
+    """
+    return next((need.task for need in reversed(closure(goal.needs)) if need.target in made), "")
+
+
 class GoalAction(_Action):
     """Make a goal true: look again, apply what is missing, look again, and believe only that last look."""
 
@@ -89,7 +96,9 @@ class GoalAction(_Action):
             if verdict.state == UNKNOWN:
                 raise NotMadeError(f"{goal.task} cannot be made", found=_texts(verdict))
             if verdict.state == OK and not force:
-                here.runlog.write("ok", task=goal.task, uri=goal.target, text="made by another run meanwhile")
+                giver = came_with(goal, here.made)
+                text = f"came with {giver}" if giver else "made by another run meanwhile"
+                here.runlog.write("ok", task=goal.task, uri=goal.target, text=text)
                 return
             _check_inputs(goal, here)
             surroundings = here.surroundings(goal, options)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def test_an_export_that_was_lost_is_made_from_docker_without_a_build(yard: Yard)
     yard.ok("image:tiny")
     layer = yard.receipt()["layers"][-1]
     yard.node.path(f"{STORE}/blobs/sha256/{layer[7:]}").unlink()
-    (reason,) = yard.plan("image:tiny")["image:tiny"]["reasons"]
+    reason, _ = yard.plan("image:tiny")["image:tiny"]["reasons"]
     assert reason["text"] == f"its layer {layer[:19]} was removed"
     yard.ok("image:tiny")
     assert "nothing is built" in yard.log()
@@ -292,6 +293,9 @@ def test_a_build_that_is_interrupted_ends_and_leaves_nothing(yard: Yard) -> None
     done = finish(process, 30)
     assert done.code == 130, done
     assert "Traceback" not in done.text
+    last = done.out.splitlines()[-1]
+    assert last.startswith("interrupted in image:tiny (docker's build cache keeps its finished steps); ")
+    assert last.endswith("; what was finished is kept, and the same command goes on from there")
     until(lambda: yard.node.run(["pgrep", "-f", "^sleep 300"]).code != 0)
     until(yard.clean)
     yard.image()
@@ -331,6 +335,53 @@ def test_dockerd_dies_in_the_middle(yard: Yard) -> None:
     yard.node.dockerd_start()
     yard.image()
     yard.ok("image:tiny")
+
+
+def test_a_cable_that_is_cut_in_the_middle(yard: Yard) -> None:
+    """It is noticed in about 20 s, the node ends the build by itself, and no plan promises what is there already."""
+    yard.ok("image:tiny")
+    yard.image(f"{DOCKERFILE}RUN echo begun; sleep 300\n")
+    process = yard.start("image:tiny")
+    until(lambda: yard.node.run(["pgrep", "-f", "^sleep 300"]).code == 0)
+    began = time.monotonic()
+    yard.node.cut()
+    try:
+        done = finish(process, 60)
+        took = time.monotonic() - began
+        assert yard.node.run(["pgrep", "-f", "^sleep 300"]).code == 0, "it is told nothing"
+        until(lambda: yard.node.run(["pgrep", "-f", "^sleep 300"]).code != 0, 30)
+    finally:
+        yard.node.heal()
+    assert "lost the connection to" in done.out
+    assert 10 < took < 27, took
+    until(lambda: not [tag for tag in yard.tags() if tag.endswith(".part")])
+    plan = yard.plan("image:tiny")["image:tiny"]
+    assert (plan["state"], plan["bytes"]) == ("run", None), "what of it will be new is known when it is built"
+    told = yard.ok("plan", "image:tiny").out
+    assert " ?  dockerfile: " in told
+    yard.image()
+    yard.ok("image:tiny")
+
+
+def test_what_is_built_and_was_not_exported_is_no_build_in_the_plan(yard: Yard) -> None:
+    yard.ok("image:tiny")
+    folder = f"{STORE}/archives/tiny/{yard.receipt()['key'][:12]}"
+    sizes = dict(zip(yard.receipt()["layers"], yard.receipt()["sizes"], strict=True))
+    *_, last = sizes
+    yard.node.path(f"{STORE}/blobs/sha256/{last[7:]}").unlink()
+    plan = yard.plan("image:tiny")["image:tiny"]
+    assert plan["bytes"] == sizes[last]
+    assert [reason["text"] for reason in plan["reasons"]] == [
+        f"its layer {last[:19]} was removed",
+        "docker has it as it was built: only the export is made",
+    ]
+    yard.node.run(["rm", "-r", folder], check=True)
+    plan = yard.plan("image:tiny")["image:tiny"]
+    assert plan["reasons"][0]["text"] == "docker has it as it was built: only the export is made"
+    yard.ok("image:tiny")
+    assert "nothing is built" in yard.log()
+    yard.node.run(["rm", "-r", folder], check=True)
+    assert yard.plan("image:tiny")["image:tiny"]["bytes"] == 0, "all of its layers are in the store"
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
