@@ -12,7 +12,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
-from sparkbuild.core.state import Made
+from sparkbuild.core.state import Made, size_again
 from sparkbuild.images.docker import FILES, DockerSpec, reference
 from sparkbuild.images.dockerfile import DockerfileSpec, missing
 from sparkbuild.nodes.cluster import Nodes
@@ -30,7 +30,9 @@ class ArchiveKind:
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look."""
         asked = {"name": goal.spec.name, "key": goal.key.digest}
-        return {**asked, "builds": True} if isinstance(goal.spec, DockerfileSpec) else asked
+        if isinstance(goal.spec, DockerfileSpec):
+            return {**asked, "builds": True, "reference": reference(goal.spec.name, goal.key)}
+        return asked
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Assembled with this key and unchanged since, or why not."""
@@ -42,11 +44,12 @@ class ArchiveKind:
             return Verdict(OK, (), 0, fact, text + gates)
         if isinstance(goal.spec, DockerfileSpec) and (blocked := _blocked(goal, goal.spec, fact)):
             return Verdict(UNKNOWN, (blocked,), None, fact)
-        size = last.bytes if last else None
+        size = fact.get("bytes", size_again(last, goal.key.digest))
+        built = (Reason("docker", "docker has it as it was built: only the export is made"),) if fact.get("built") else ()
         if fact.get("problem"):
-            return Verdict(RUN, (Reason("content", str(fact["problem"])),), size, fact)
+            return Verdict(RUN, (Reason("content", str(fact["problem"])), *built), size, fact)
         before = (fact.get("other") or {}).get("parts") or (last.parts if last else None)
-        reasons = differences(before, goal.key.parts) if before else ()
+        reasons = differences(before, goal.key.parts) if before and not built else built
         if not reasons:
             done = "assembled" if isinstance(goal.spec, DockerSpec) else "built"
             reasons = (Reason("image", f"was {done} before, is gone" if last else f"not {done} yet"),)

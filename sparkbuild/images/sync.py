@@ -10,7 +10,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
-from sparkbuild.core.state import Made
+from sparkbuild.core.state import Made, size_again
 from sparkbuild.images import transfer
 from sparkbuild.images.content import BLOBS, Content, blobs_of, describe, lacking, receipt_here, remember
 from sparkbuild.images.docker import reference
@@ -59,7 +59,7 @@ class SyncKind:
             return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)
         receipt = self._receipt(goal)
         moves = lacking(fact, receipt)
-        size = moves[1] if moves else int(receipt.get("bytes", 0)) or (last.bytes if last else None)
+        size = moves[1] if moves else int(receipt.get("bytes", 0)) or size_again(last, goal.key.digest)
         reasons: tuple[Reason, ...] = (Reason("content", str(fact["problem"])),) if fact.get("problem") else ()
         reasons = reasons or (differences(last.parts, goal.key.parts) if last else ())
         if not reasons:

@@ -11,7 +11,7 @@ from doit.exceptions import UnmetDependency
 from sparkbuild.core.plan import UNKNOWN
 from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin import units
-from sparkbuild.plugin.action import Unsure
+from sparkbuild.plugin.action import Unsure, came_with
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.hints import spoken
 from sparkbuild.plugin.progress import Display, display
@@ -32,6 +32,7 @@ class Reporter:
         self._errors: list[str] = []
         self._told: set[str] = set()
         self._begin = time.monotonic()
+        self.interrupted: dict[str, str] = {}  # task, what is left of it
 
     def initialize(self, tasks: Any, selected_tasks: Any) -> None:
         """Before the first task."""
@@ -114,8 +115,14 @@ class Reporter:
         for error in self._errors:
             sys.stderr.write(f"ERROR: {error}\n")
         counts = [f"{count} {what}" for what, count in self._counts.items() if count]
-        if counts:
-            self.display.line(f"{', '.join(counts)}; {units.duration(time.monotonic() - self._begin)}")
+        words = [", ".join(counts)] if counts else []
+        broken = [f"{name} ({left})" if left else name for name, left in self.interrupted.items()]
+        if broken:
+            words.insert(0, f"interrupted in {', '.join(broken)}")
+        if words:
+            words.append(units.duration(time.monotonic() - self._begin))
+            words += ["what was finished is kept, and the same command goes on from there"] if broken else []
+            self.display.line("; ".join(words))
 
     def _why(self, task: Any, *, ok: bool = False) -> str:
         goal, session = goal_of(task), current()
@@ -137,8 +144,9 @@ class Reporter:
         if goal is not None and session is not None:
             made = session.made.get(goal.target)
             if made is None:
-                by_another = not session.force and not task.result  # a launch that is not waited for has a result
-                text += ", nothing to do: another run had made it" if by_another else ""
+                if not session.force and not task.result:  # a launch that is not waited for has a result
+                    giver = came_with(goal, session.made)
+                    text += f", nothing to do: {f'it came with {giver}' if giver else 'another run had made it'}"
             elif made[1]:
                 text += f", {units.size(made[1])}"
         if isinstance(task.result, str) and task.result:

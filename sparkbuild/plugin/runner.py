@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from doit.runner import MThreadRunner, Runner
@@ -72,6 +73,7 @@ class _Orderly:
         """Let what is at work clean up, and tell what became of it; a second signal ends that at once."""
         session = current()
         left: tuple[str, ...] = tuple(cancel.cut)
+        began = dict.fromkeys((*cancel.ended, *cancel.at_work))
         try:
             if session is not None:
                 session.runlog.write("interrupted", code=stop.code)
@@ -82,12 +84,24 @@ class _Orderly:
         except Interrupted as again:
             stop.code = again.code
         left = tuple(dict.fromkeys((*cancel.cut, *left, *cancel.at_work)))
+        broken = self._broken(began)
         for name, text in session.told if session is not None else ():
-            self._note(None, f"{name}: {text}")
+            if name in broken and "\n" not in text:
+                broken[name] = text
+            else:
+                self._note(None, f"{name}: {text}")
+        self.reporter.interrupted = broken  # said at the very end; another reporter than ours does not look
         for name in left:
             basename, _, rest = name.partition(":")
             next_ = f"doit status, doit stop:{rest}" if basename == "serve" else "run it again"
             self._note(None, f"{name} was at work and was not cleaned up: {next_}")
+
+    def _broken(self, names: Iterable[str]) -> dict[str, str]:
+        """Of the steps that were at work, those that a signal ended; what is left of them is still to be said."""
+        session = current()
+        made = session.made if session is not None else {}
+        goals = {name: goal_of(self._tasks[name]) for name in names if name in self._tasks}
+        return {name: "" for name, goal in goals.items() if goal is None or goal.target not in made}
 
     def _made(self, task: Any) -> bool:
         self.dep_manager.backend.reload(task.name)
