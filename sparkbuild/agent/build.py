@@ -51,9 +51,7 @@ class _Build:
     def run(self) -> dict[str, Any]:
         request = self.request
         part = request["reference"] + PART
-        if not request.get("force") and (
-            found := built(self.engine, request["reference"], request["key"])
-        ):
+        if not request.get("force") and (found := built(self.engine, request["reference"], request["key"])):
             self.reporter.log(f"{request['reference']} is in docker as it was built: nothing is built")
             return found
         context = check_context(request)

@@ -50,9 +50,7 @@ def test_from_its_build_node_to_the_other(rack: Rack, tmp_path: Path) -> None:
     before = yard.receipt()
     yard.ok("image:tiny")
     new = yard.receipt()
-    lacks = sum(
-        size for layer, size in zip(new["layers"], new["sizes"], strict=True) if layer not in before["layers"]
-    )
+    lacks = sum(size for layer, size in zip(new["layers"], new["sizes"], strict=True) if layer not in before["layers"])
     assert yard.plan("sync:tiny")[there]["bytes"] == lacks
     yard.ok("sync:tiny")
     assert [entry["bytes"] for entry in yard.runs() if entry.get("event") == "made" and entry["task"] == there][
