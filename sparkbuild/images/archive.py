@@ -18,6 +18,9 @@ from sparkbuild.images.dockerfile import DockerfileSpec, missing
 from sparkbuild.nodes.cluster import Nodes
 
 
+_EXPORT = Reason("docker", "docker has it as it was built: only the export is made")
+
+
 class ArchiveKind:
     """How docker images in stores are looked at and made."""
 
@@ -45,7 +48,7 @@ class ArchiveKind:
         if isinstance(goal.spec, DockerfileSpec) and (blocked := _blocked(goal, goal.spec, fact)):
             return Verdict(UNKNOWN, (blocked,), None, fact)
         size = fact.get("bytes", size_again(last, goal.key.digest))
-        built = (Reason("docker", "docker has it as it was built: only the export is made"),) if fact.get("built") else ()
+        built = (_EXPORT,) if fact.get("built") else ()
         if fact.get("problem"):
             return Verdict(RUN, (Reason("content", str(fact["problem"])), *built), size, fact)
         before = (fact.get("other") or {}).get("parts") or (last.parts if last else None)
