@@ -91,15 +91,21 @@ class ArchiveKind:
             return file.read()
 
 
+def _advice(engine: dict[str, Any], elsewhere: str) -> str:
+    return f"{elsewhere} has docker" + (f"; or, on this one: {engine['next']}" if engine.get("next") else "")
+
+
 def _blocked(goal: Goal, spec: DockerfileSpec, fact: dict[str, Any]) -> Reason | None:
     """Why the image cannot be built there, as far as that can be told beforehand."""
     if problem := missing(spec):
         return Reason("lock", problem)
     engine = fact.get("engine") or {}
+    elsewhere = f"set `build_node` in {spec.folder}/image.toml to a node that"
     if "silent" in engine:
-        text = f"docker on {goal.node} cannot be asked: {engine['silent']}"
-        return Reason("docker", f"{text} ({engine['next']})" if engine.get("next") else text)
+        text = f"docker on {goal.node} cannot be asked: {engine['silent']}; image {spec.name} is built there"
+        return Reason("build_node", f"{text}\n  next:   {_advice(engine, elsewhere)}")
     found = engine.get("architecture")
     if found and found != spec.architecture:
-        return Reason("architecture", f"image for {spec.architecture}, build node {goal.node} is {found}")
+        text = f"image for {spec.architecture}, build node {goal.node} is {found}"
+        return Reason("architecture", f"{text}\n  next:   {elsewhere} is {spec.architecture}")
     return None

@@ -28,7 +28,7 @@ class Reporter:
         self.outstream = outstream
         self.display: Display = display(outstream)
         self._started: dict[str, float] = {}
-        self._counts = {"made": 0, "up to date": 0, "failed": 0, "unknown": 0}
+        self._counts = {"made": 0, "up to date": 0, "failed": 0, "not tried": 0, "unknown": 0}
         self._errors: list[str] = []
         self._told: set[str] = set()
         self._begin = time.monotonic()
@@ -62,18 +62,23 @@ class Reporter:
     def add_failure(self, task: Any, fail: Any) -> None:
         """A task failed, or could not be tried."""
         self.display.end(task.name)
-        unsure = isinstance(fail, Unsure)
-        self._counts["unknown" if unsure else "failed"] += 1
+        if not task.actions:
+            return  # a group: what failed is told of its tasks
+        unsure, untried = isinstance(fail, Unsure), isinstance(fail, UnmetDependency)
+        self._counts["unknown" if unsure else "not tried" if untried else "failed"] += 1
         message = getattr(fail, "message", None) or fail.get_msg()
-        if isinstance(fail, UnmetDependency):  # its message is nothing but their names
+        if untried:  # its message is nothing but their names
             message = f"not tried, since this was not made: {message}"
         message = str(message).removeprefix(f"ERROR: Task '{task.name}' checking dependencies: ")  # doit's words
         goal, session = goal_of(task), current()
-        if goal is not None and session is not None and session.step(goal).state == UNKNOWN:
-            texts = dict.fromkeys(reason.text for reason in session.step(goal).reasons)
+        if goal is not None and session is not None and not untried:
+            refused, step = session.refused.get(goal.target), session.step(goal)
+            texts = [str(refused)] if refused is not None else []
+            if step.state == UNKNOWN:
+                texts = texts or list(dict.fromkeys(reason.text for reason in step.reasons))
             fresh = [text if text not in self._told else text.partition("\n")[0] for text in texts]
             self._told.update(texts)  # what is wrong with a node is told once, and not with each goal on it
-            message = "\n".join(fresh)
+            message = "\n".join(fresh) or message
         text = "\n      ".join(str(message).rstrip().splitlines())
         self.display.line(spoken(f"{'?' if unsure else 'FAIL':<4}  {task.name}\n      {text}{self._log(task)}"))
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from doit.runner import MThreadRunner, Runner
+from doit.exceptions import DependencyError, UnmetDependency
+from doit.runner import ERROR, FAILURE, MThreadRunner, Runner
 
 from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.core.locks import TaskLock
@@ -53,12 +54,18 @@ class _Orderly:
             self._release(node.task)
 
     def _handle_task_error(self, node: Any, base_fail: Any) -> None:
-        """A failure that brings an exit code of its own has it, unless something else failed as well."""
+        """A failure that brings an exit code of its own has it, unless something else failed as well. What could not be
+        looked at failed; what was not tried for that adds nothing. doit calls both an error, as if of its own.
+        """
         before = self.final_result
         super()._handle_task_error(node, base_fail)  # type: ignore[misc]
         code = int(getattr(base_fail, "code", 0))
         if code and before in {0, code}:
             self.final_result = code
+        elif isinstance(base_fail, UnmetDependency):
+            self.final_result = before or FAILURE
+        elif isinstance(base_fail, DependencyError) and before != ERROR:
+            self.final_result = FAILURE
 
     def run_tasks(self, task_dispatcher: Any) -> None:
         """Run; when told to stop, give the steps at work time to clean up before the process ends."""

@@ -305,7 +305,7 @@ def space(root: Path, toml: str = TOML) -> Path:
 def test_an_image_that_nobody_uses_can_be_assembled(tmp_path: Path) -> None:
     goals = assemble(load(space(tmp_path)))
     assert goals.problems == {}
-    assert list(goals.by_task) == ["artifact:pins:libc6", "artifact:pins:libstdc++6", "image:ranks"]
+    assert list(goals.by_task) == ["artifact:pins:libc6", "artifact:pins:libstdc++6", "image:ranks", "prune:local"]
     made = goals.by_task["image:ranks"]
     assert [need.task for need in made.needs] == ["artifact:pins:libc6", "artifact:pins:libstdc++6"]
     assert all(need.node == "local" for need in made.needs)

@@ -272,13 +272,26 @@ def test_a_secret_is_refused_and_not_told(tmp_path: Path, toml: str, text: str, 
 # --- verdicts --------------------------------------------------------------------------------------------------------
 
 
+DOWN = {"silent": "down", "next": "start it"}
+
+
 @pytest.mark.parametrize(
     ("fact", "state", "text"),
     [
         ({"unreachable": "x"}, UNKNOWN, "dgx1 does not answer: x"),
         ({"present": False, "engine": {"architecture": "amd64"}}, RUN, "not built yet"),
         ({"present": False, "engine": {"architecture": "arm64"}}, UNKNOWN, "image for amd64, build node dgx1 is arm64"),
-        ({"present": False, "engine": {"silent": "down", "next": "start it"}}, UNKNOWN, "asked: down (start it)"),
+        (
+            {"present": False, "engine": DOWN},
+            UNKNOWN,
+            "cannot be asked: down; image eng is built there\n",
+        ),
+        (
+            {"present": False, "engine": DOWN},
+            UNKNOWN,
+            "`build_node` in images/eng/image.toml to a node that has docker",
+        ),
+        ({"present": False, "engine": {"architecture": "arm64"}}, UNKNOWN, "set `build_node` in images/eng/image.toml"),
         ({"present": False, "problem": "its layer x was removed", "engine": {}}, RUN, "its layer x was removed"),
         ({"present": True, "layers": ["a"], "bytes": 1, "gates": [{}]}, OK, ""),
     ],
@@ -286,7 +299,8 @@ def test_a_secret_is_refused_and_not_told(tmp_path: Path, toml: str, text: str, 
 def test_verdicts(tmp_path: Path, fact: dict[str, Any], state: str, text: str) -> None:
     goal = goals(tmp_path).by_task["image:eng"]
     kind = ArchiveKind(str(tmp_path))
-    assert kind.query(goal) == {"name": "eng", "key": goal.key.digest, "builds": True}
+    name = f"sparkbuild/eng:{goal.key.short}"
+    assert kind.query(goal) == {"name": "eng", "key": goal.key.digest, "builds": True, "reference": name}
     verdict = kind.judge(goal, fact, None)
     assert verdict.state == state
     assert text in "\n".join(reason.text for reason in verdict.reasons)
