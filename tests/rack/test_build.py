@@ -340,16 +340,16 @@ def test_dockerd_dies_in_the_middle(yard: Yard) -> None:
 def test_a_cable_that_is_cut_in_the_middle(yard: Yard) -> None:
     """It is noticed in about 20 s, the node ends the build by itself, and no plan promises what is there already."""
     yard.ok("image:tiny")
-    yard.image(f"{DOCKERFILE}RUN echo begun; sleep 300\n")
+    yard.image(f"{DOCKERFILE}RUN echo begun; sleep 307\n")
     process = yard.start("image:tiny")
-    until(lambda: yard.node.run(["pgrep", "-f", "^sleep 300"]).code == 0)
+    until(lambda: yard.node.run(["pgrep", "-f", "^sleep 307"]).code == 0)
     began = time.monotonic()
     yard.node.cut()
     try:
         done = finish(process, 60)
         took = time.monotonic() - began
-        assert yard.node.run(["pgrep", "-f", "^sleep 300"]).code == 0, "it is told nothing"
-        until(lambda: yard.node.run(["pgrep", "-f", "^sleep 300"]).code != 0, 30)
+        assert yard.node.run(["pgrep", "-f", "^sleep 307"]).code == 0, "it is told nothing"
+        until(lambda: yard.node.run(["pgrep", "-f", "^sleep 307"]).code != 0, 30)
     finally:
         yard.node.heal()
     assert "lost the connection to" in done.out
