@@ -77,7 +77,8 @@ class BuildKit:
             info = tarfile.TarInfo("Dockerfile")
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
-        with tempfile.TemporaryFile() as file:
+        # in memory: where the disk is full, there is no temporary file to be had, and that is another error
+        with os.fdopen(os.memfd_create("context"), "w+b") as file:
             file.write(out.getvalue())
             file.seek(0)
             self._run(self.client.build_command(tag, labels=labels), file)
