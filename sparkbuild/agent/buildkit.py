@@ -112,6 +112,8 @@ class BuildKit:
                     process.wait(timeout=3)
                 process.kill()
                 process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
         if code:
             raise self._failed(steps, code)
 
