@@ -64,9 +64,9 @@ class PruneKind:
             return Verdict(OK, (), 0, fact, f"passed over: {fact['silent']}")
         unknown = unasked(goal, fact)
         if unknown is not None:
-            return unknown
+            return msgspec.structs.replace(unknown, bytes=0)
         if "old" not in fact:
-            return Verdict(UNKNOWN, (Reason("docker", str(fact.get("problem"))),), None, fact)
+            return Verdict(UNKNOWN, (Reason("docker", str(fact.get("problem"))),), 0, fact)
         if fact["old"]:
             texts = (f"removes {old['reference']}, {old['bytes'] / 1e6:.1f} MB" for old in fact["old"])
             return Verdict(RUN, tuple(Reason("image", text) for text in texts), 0, fact)

@@ -39,6 +39,7 @@ RECIPE = 'cluster = "pair"\nimage = "base"\nmodel_id = "m"\n[serve]\nruntime = "
 def test_verdicts(use: str, fact: dict[str, Any], state: str, text: str) -> None:
     verdict = PruneKind().judge(prune_goal("dgx1", PruneSpec(2, use=use)), fact, None)
     assert verdict.state == state
+    assert verdict.bytes == 0, "nothing moves"
     assert text in (verdict.told or "\n".join(reason.text for reason in verdict.reasons))
 
 
