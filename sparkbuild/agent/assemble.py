@@ -1,7 +1,6 @@
 """Images of kind `docker`: layers of Debian packages, wheels and files, put together without running any of them.
 
-The result is what assembled.py describes, and a docker-archive (manifest.json, the config, a tar per layer), which
-every docker loads. The same inputs give the same bytes on any node, from any Python.
+The result is what assembled.py describes. The same inputs give the same bytes on any node, from any Python.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ import hashlib
 import json
 import os
 import shutil
-import tarfile
 import time
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent import assembled, layerstore
-from sparkbuild.agent.artifacts import path_of, sha256_of
-from sparkbuild.agent.assembled import PART, RECEIPT_FORMAT, archive_of, config_of, folder_of
+from sparkbuild.agent.artifacts import path_of
+from sparkbuild.agent.assembled import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.debs import add_links, add_package
 from sparkbuild.agent.files import locked, write_json
 from sparkbuild.agent.layer import Layer
@@ -72,8 +70,7 @@ def _assemble(request: dict[str, Any], part: str, reporter: Reporter) -> Archive
         layers.append((digest, path))
         reporter.log(f"layer {number + 1}: sha256:{digest}, {os.path.getsize(path)} bytes")
     diff_ids = [f"sha256:{digest}" for digest, _ in layers]
-    archive, config = archive_of(part), _config(request, diff_ids)
-    _write_archive(archive, request["reference"], config, layers)
+    config = _config(request, diff_ids)
     with open(config_of(part), "wb") as file:
         file.write(config)
         os.fsync(file.fileno())
@@ -81,9 +78,6 @@ def _assemble(request: dict[str, Any], part: str, reporter: Reporter) -> Archive
     for diff_id, (_, path) in zip(diff_ids, layers, strict=True):
         layerstore.keep(request["store"], path, diff_id)
     shutil.rmtree(work)
-    with open(archive, "rb") as tar:
-        os.fdatasync(tar.fileno())
-    os.chmod(archive, 0o444)
     receipt: ArchiveReceipt = {
         "format": RECEIPT_FORMAT,
         "name": request["name"],
@@ -96,7 +90,6 @@ def _assemble(request: dict[str, Any], part: str, reporter: Reporter) -> Archive
         "config": f"sha256:{hashlib.sha256(config).hexdigest()}",
         "architecture": request["platform"].partition("/")[2],
         "gates": [],
-        "tar": sha256_of(archive),
         "bytes": sum(sizes),
         "at": time.time(),
     }
@@ -161,26 +154,3 @@ def _config(request: dict[str, Any], diff_ids: list[str]) -> bytes:
 
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def _write_archive(path: str, reference: str, config: bytes, layers: list[tuple[str, str]]) -> None:
-    name = f"{hashlib.sha256(config).hexdigest()}.json"
-    places = [f"{digest}/layer.tar" for digest, _ in layers]
-    manifest = [{"Config": name, "RepoTags": [reference], "Layers": places}]
-    parts = Layer()
-    parts.add_bytes(name, config, 0o644, "the config")
-    parts.add_bytes("manifest.json", _text(manifest).encode(), 0o644, "the manifest")
-    with tarfile.open(path, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for member in ("manifest.json", name):
-            info = tarfile.TarInfo(member)
-            info.size = parts.entries[member].size
-            with parts.entries[member].open() as content:
-                tar.addfile(info, content)
-        for place, (_, layer) in zip(places, layers, strict=True):
-            folder = tarfile.TarInfo(os.path.dirname(place))
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
-            tar.addfile(folder)
-            info = tarfile.TarInfo(place)
-            info.size = os.path.getsize(layer)
-            with open(layer, "rb") as content:
-                tar.addfile(info, content)

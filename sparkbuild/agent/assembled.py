@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,26 +13,23 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent import layerstore
-from sparkbuild.agent.artifacts import sha256_of, stamp_of
-from sparkbuild.agent.files import fsync_folder, read_json, write_json
+from sparkbuild.agent.artifacts import sha256_of
+from sparkbuild.agent.files import fsync_folder, read_json
 from sparkbuild.agent.protocol import Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.dockerd import Dockerd
     from sparkbuild.agent.records import ArchiveReceipt
 
 RECEIPT_FORMAT = "sparkbuild-archive/v2"
 KEEP = 2  # of one name: the newest one, and the one before
 PART = ".part"
+_FORMER = ("image.tar", "image.tar.stamp")  # what earlier versions wrote beside the layers
 
 
 def folder_of(store: str, name: str, short_key: str) -> str:
     """Where an archive lies, with its receipt."""
     return os.path.join(store, "archives", name, short_key)
-
-
-def archive_of(folder: str) -> str:
-    """The archive in its folder: what `docker load` takes."""
-    return os.path.join(folder, "image.tar")
 
 
 def config_of(folder: str) -> str:
@@ -40,49 +38,73 @@ def config_of(folder: str) -> str:
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "name", "key"}, and "docker" with "builds": true for an image that this node is to build;
-    {"present", "bytes", "layers", "sizes", "gates", "problem", "other", "engine"}.
+    """Query {"store", "name", "key"}, and "docker" and "reference" with "builds": true for an image that this node is
+    to build; {"present", "bytes", "layers", "sizes", "gates", "problem", "other", "engine", "built"}.
 
-    The content is hashed once; after that a stamp stands for it, as for artifacts. `other` is the newest archive of the
-    name with another key. `engine` is {"architecture"} or {"silent": why, "next"}.
+    The content is hashed once; after that a stamp stands for it, as for artifacts. With a `problem`, `bytes` are those
+    of what is lacking. `other` is the newest archive of the name with another key. `engine` is {"architecture"} or
+    {"silent": why, "next"}. `built`: docker has it as it was built, only the export is lacking.
     """
     folder = folder_of(query["store"], query["name"], query["key"][:12])
     receipt = read_receipt(folder)
     if receipt is None or receipt["key"] != query["key"]:
         fact: dict[str, Any] = {"present": False, "other": _other(query["store"], query["name"], query["key"])}
-    elif problem := _problem(query["store"], folder, receipt):
-        fact = {"present": False, "problem": problem, "bytes": receipt["bytes"]}
     else:
-        names = ("bytes", "layers", "sizes", "gates")
-        return {"present": True, **{name: receipt[name] for name in names}}  # type: ignore[literal-required]
-    return {**fact, "engine": engine_of(query["docker"])} if query.get("builds") else fact
+        problem, lacking = _problem(query["store"], folder, receipt)
+        if not problem:
+            names = ("bytes", "layers", "sizes", "gates")
+            return {"present": True, **{name: receipt[name] for name in names}}  # type: ignore[literal-required]
+        fact = {"present": False, "problem": problem, "bytes": lacking}
+    return {**fact, **_built(query, fact)} if query.get("builds") else fact
 
 
-def _problem(store: str, folder: str, receipt: ArchiveReceipt) -> str:
+def _problem(store: str, folder: str, receipt: ArchiveReceipt) -> tuple[str, int]:
+    """What is wrong first, "" when nothing is; and the bytes of all layers that are lacking."""
     try:
-        config = sha256_of(config_of(folder))
+        config = f"sha256:{sha256_of(config_of(folder))}"
     except FileNotFoundError:
-        return "its layers were removed"
-    if f"sha256:{config}" != receipt["config"]:
-        return "its config is not what was written"
+        config = ""
+    first = "" if config == receipt["config"] else "its config is not what was written"
+    lacking = {}
     for digest, size in zip(receipt["layers"], receipt["sizes"], strict=True):
         if problem := layerstore.problem(store, digest, size):
-            return f"its {problem}"
-    return _archive_problem(archive_of(folder), receipt["tar"]) if receipt["tar"] else ""
+            first, lacking[digest] = first or f"its {problem}", size
+    return first if config else "its layers were removed", sum(lacking.values())
 
 
-def _archive_problem(path: str, sha256: str) -> str:
+def _built(query: dict[str, Any], fact: dict[str, Any]) -> dict[str, Any]:
+    """What is seen of docker where an image is to be built."""
+    engine = engine_of(query["docker"])
+    found = {} if "silent" in engine else _in_docker(query)
+    if not found:
+        return {"engine": engine}
+    stored = all(os.path.exists(layerstore.path_of(query["store"], digest)) for digest in found["layers"])
+    known = {"bytes": 0} if stored and "bytes" not in fact else {}  # how big a layer is, docker does not say
+    return {"engine": engine, "built": True, **known}
+
+
+def _in_docker(query: dict[str, Any]) -> dict[str, Any]:
+    from sparkbuild.agent.dockerd import SOCKET, Dockerd, DockerdError  # noqa: PLC0415 - only for what is built
+
     try:
-        stamp = stamp_of(os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return "its archive was removed"
-    seen = read_json(f"{path}.stamp")
-    if seen is None or seen.get("stamp") != stamp:
-        if sha256_of(path) != sha256:
-            return "its archive is not what was written"
-        with suppress(OSError):
-            write_json(f"{path}.stamp", {"stamp": stamp})
-    return ""
+        return built(Dockerd(query["docker"] or SOCKET), query["reference"], query["key"]) or {}
+    except DockerdError:
+        return {}
+
+
+def built(engine: Dockerd, reference: str, key: str) -> dict[str, Any] | None:
+    """The layers and gates of an image that was built here, by its labels; None when docker does not have it so."""
+    found = engine.image(reference)
+    labels = ((found or {}).get("Config") or {}).get("Labels") or {}
+    if found is None or labels.get("sparkbuild.key") != key:
+        return None
+    layers = found["RootFS"]["Layers"]
+    try:
+        gates = json.loads(labels["sparkbuild.gates"])
+    except (KeyError, ValueError):
+        return None
+    listed = json.dumps(layers, sort_keys=True, separators=(",", ":"))
+    return {"layers": layers, "gates": gates} if labels.get("sparkbuild.layers") == listed else None
 
 
 def engine_of(socket: str) -> dict[str, Any]:
@@ -113,21 +135,37 @@ def sweep(base: str) -> None:
 
 
 def collect(store: str, reporter: Reporter) -> None:
-    """Remove layers that no image here has any more."""
-    wanted = {digest for receipt in _kept(store) for digest in receipt["layers"]}
+    """Remove layers that no image here has any more, and the archives that were kept beside them once."""
+    wanted: set[str] = set()
+    former = 0
+    for folder in _folders(store):
+        former += _remove_former(folder)
+        receipt = read_receipt(folder)
+        if receipt is not None and os.path.exists(config_of(folder)):
+            wanted.update(receipt["layers"])
+    if former:
+        reporter.log(f"removed archives that nothing loads any more: {former} bytes")
     gone = layerstore.collect(store, wanted)
     if gone:
         reporter.log(f"removed layers of older images: {gone} bytes")
 
 
-def _kept(store: str) -> Iterator[ArchiveReceipt]:
+def _folders(store: str) -> Iterator[str]:
     base = os.path.join(store, "archives")
     for name in os.listdir(base):
         for entry in os.listdir(os.path.join(base, name)) if os.path.isdir(os.path.join(base, name)) else ():
-            folder = os.path.join(base, name, entry)
-            receipt = read_receipt(folder)
-            if receipt is not None and os.path.exists(config_of(folder)):
-                yield receipt
+            yield os.path.join(base, name, entry)
+
+
+def _remove_former(folder: str) -> int:
+    """Remove what an earlier version kept in a folder; returns the bytes."""
+    gone = 0
+    for path in (os.path.join(folder, name) for name in _FORMER):
+        with suppress(OSError):  # most have none; one that stays does no harm
+            size = os.path.getsize(path)
+            os.unlink(path)
+            gone += size
+    return gone
 
 
 def _prune(base: str, current: str, reporter: Reporter) -> None:
@@ -140,9 +178,8 @@ def _prune(base: str, current: str, reporter: Reporter) -> None:
             found[folder] = receipt["at"]
     for folder in sorted(found, key=lambda entry: found[entry], reverse=True)[KEEP - 1 :]:
         reporter.log(f"removing the old image {os.path.basename(folder)}")
-        for path in (config_of(folder), archive_of(folder), f"{archive_of(folder)}.stamp"):
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+        with suppress(FileNotFoundError):
+            os.unlink(config_of(folder))
 
 
 def read_receipt(folder: str) -> ArchiveReceipt | None:

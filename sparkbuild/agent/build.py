@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent import imagegates
 from sparkbuild.agent.artifacts import sha256_of
-from sparkbuild.agent.assembled import engine_of
+from sparkbuild.agent.assembled import built, engine_of
 from sparkbuild.agent.buildkit import BuildKit
 from sparkbuild.agent.dockercli import find
 from sparkbuild.agent.dockerd import SOCKET
@@ -51,9 +51,9 @@ class _Build:
     def run(self) -> dict[str, Any]:
         request = self.request
         part = request["reference"] + PART
-        if not request.get("force") and (built := _built(self.engine, request)):
+        if not request.get("force") and (found := built(self.engine, request["reference"], request["key"])):
             self.reporter.log(f"{request['reference']} is in docker as it was built: nothing is built")
-            return built
+            return found
         context = check_context(request)
         have_base(self.engine, request, self.reporter)
         imagegates.sweep(self.client, request["name"])
@@ -108,20 +108,6 @@ class _Build:
             raise AgentError(
                 "docker changed the image's layers while it was labelled", kind="integrity", next="run again"
             )
-
-
-def _built(engine: DockerWork, request: dict[str, Any]) -> dict[str, Any] | None:
-    """The layers and gates of what was built before, by its labels, when it is still that."""
-    found = engine.image(request["reference"])
-    labels = ((found or {}).get("Config") or {}).get("Labels") or {}
-    if found is None or labels.get("sparkbuild.key") != request["key"]:
-        return None
-    layers = found["RootFS"]["Layers"]
-    try:
-        gates = json.loads(labels["sparkbuild.gates"])
-    except (KeyError, ValueError):
-        return None
-    return {"layers": layers, "gates": gates} if labels.get("sparkbuild.layers") == _text(layers) else None
 
 
 def check_engine(request: dict[str, Any]) -> None:

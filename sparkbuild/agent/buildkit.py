@@ -21,7 +21,14 @@ from sparkbuild.agent.protocol import AgentError, Reporter
 
 MEMORY = "/dev/shm"  # noqa: S108 - a folder of our own is made in it, with mode 0700
 _SPACE = "no space left on device"
-_OFFLINE = re.compile(r"network is unreachable|name resolution|could not resolve|bad address", re.IGNORECASE)
+_OFFLINE = re.compile(
+    r"network is (?:unreachable|down)|no route to host|name resolution|could not resolve|bad address|unknown host"
+    r"|no such host|getaddrinfo|name or service not known|nodename nor servname",
+    re.IGNORECASE,
+)
+_RUN = re.compile(r"\d+/\d+ RUN\b", re.IGNORECASE)
+_MAYBE = "should it need the network"
+_PIN = "it is built without a network: lock what it fetches as an artifact, or set network = true"
 
 
 @contextmanager
@@ -70,7 +77,8 @@ class BuildKit:
             info = tarfile.TarInfo("Dockerfile")
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
-        with tempfile.TemporaryFile() as file:
+        # in memory: where the disk is full, there is no temporary file to be had, and that is another error
+        with os.fdopen(os.memfd_create("context"), "w+b") as file:
             file.write(out.getvalue())
             file.seek(0)
             self._run(self.client.build_command(tag, labels=labels), file)
@@ -104,6 +112,8 @@ class BuildKit:
                     process.wait(timeout=3)
                 process.kill()
                 process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
         if code:
             raise self._failed(steps, code)
 
@@ -116,7 +126,8 @@ class BuildKit:
             what = f"image {self._name}: step {step.title.strip()} failed"
         if _SPACE in text.lower():
             return AgentError(what, kind="space", found=text, next="make room on docker's disk, then run again")
-        hint = ""
-        if not self._network and _OFFLINE.search(text):
-            hint = "it is built without a network: pin what it needs in the lock, or set network = true"
-        return AgentError(what, kind="build", found=text, next=hint or "the task's log has all of its output")
+        next_ = "the task's log has all of its output"
+        if not self._network and step is not None and _RUN.search(step.title):
+            # always: a program that wants a network says so in words of its own, or crashes (busybox wget does)
+            next_ = f"{_PIN} in image.toml" if _OFFLINE.search(text) else f"{_MAYBE}: {_PIN} in image.toml; {next_}"
+        return AgentError(what, kind="build", found=text, next=next_)

@@ -11,12 +11,14 @@ from sparkbuild.agent.protocol import AgentError, Reporter
 
 _BLOCK = 1 << 20
 _TIMEOUT = 60.0  # seconds without a byte
+_GONE = (404, 410)  # what else a server answers may be another tomorrow
 
 
 def download(url: str, root: str, part: str, reporter: Reporter) -> bool:
     """Get the url; relative `file:` urls start from `root`. True when `part` held some of it before.
 
-    Errors: kind "node" when it cannot be had; what came so far stays in `part`. OSError for the disk's own.
+    Errors: kind "gone" when it is not there, "node" when it cannot be had; what came so far stays in `part`. OSError
+    for the disk's own.
     """
     from urllib.parse import unquote, urlsplit  # noqa: PLC0415 - most runs fetch nothing
 
@@ -57,9 +59,8 @@ def _get(url: str, part: str, done: int, reporter: Reporter) -> tuple[int, int |
     except urllib.error.HTTPError as error:
         if error.code == 416:  # the part is already whole, or longer than the file: the hash decides
             return done, None
-        raise AgentError(
-            "download failed", kind="node", where=url, found=f"HTTP {error.code} {error.reason}"
-        ) from error
+        kind = "gone" if error.code in _GONE else "node"
+        raise AgentError("download failed", kind=kind, where=url, found=f"HTTP {error.code} {error.reason}") from error
     except http.client.IncompleteRead as error:
         raise _cut(url, f"{size} bytes", "all of it") from error
     except (OSError, http.client.HTTPException) as error:
@@ -94,4 +95,4 @@ def _copy(source: str, part: str, reporter: Reporter) -> None:
                 sink.write(block)
                 reporter.progress("copy", sink.tell(), total)
     except FileNotFoundError:
-        raise AgentError("the artifact's file is not there", kind="node", where=source) from None
+        raise AgentError("the artifact's file is not there", kind="gone", where=source) from None

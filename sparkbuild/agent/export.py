@@ -87,7 +87,6 @@ def _export(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveRe
         "config": f"sha256:{hashlib.sha256(image.config).hexdigest()}",
         "architecture": str(found["Architecture"]),
         "gates": request["gates"],
-        "tar": "",
         "bytes": sum(sizes),
         "at": time.time(),
     }

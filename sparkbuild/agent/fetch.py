@@ -31,8 +31,9 @@ _UNREACHED = (
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "root", "sha256", "filename", "wheel": "name==version" | "", "url"}; result {"bytes"}.
 
-    `root` is what relative `file:` urls start from. Errors: kind "integrity" when the bytes are other bytes, "node"
-    when they cannot be had. An interrupted url download resumes; nothing is under the final name before its hash fits.
+    `root` is what relative `file:` urls start from. Errors: kind "integrity" when the bytes are other bytes, "gone"
+    when the URL has none, "node" when they cannot be had. An interrupted url download resumes; nothing is under the
+    final name before its hash fits.
     """
     try:
         return _run(request, reporter)

@@ -184,13 +184,14 @@ _NO_SUCH = (
     "dumb http transport",
     "no such remote ref",
 )
+_FULL, _GONE = "there is no space left for the repository", "there is no such repository"
 _REASONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ("dubious ownership",),
         "the repository belongs to another user, and git does not read those",
         "give its https:// or ssh:// URL, or a copy of this node's user",
     ),
-    (("No space left",), "there is no space left for the repository", "make room, then run again"),
+    (("No space left",), _FULL, "make room, then run again"),
     (
         ("Permission denied (", "could not read Username", "Authentication failed", "403", "401"),
         "the repository wants a login that this node does not have",
@@ -204,7 +205,7 @@ _REASONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ("Repository not found", "does not appear to be a git repository", "not found: did you run", "does not exist",
          "returned error: 404", "not found"),
-        "there is no such repository",
+        _GONE,
         "has it moved or gone? Correct `.repository` in the lock; commit and tree stay what they are",
     ),
     (("disconnect while", "still expected", "bad pack header", "early EOF"), "the answer was cut off", "run again"),
@@ -227,6 +228,6 @@ def refuse(error: GitError, url: str, what: str = "") -> NoReturn:
     """Raise what git said about a repository as an AgentError."""
     for texts, meaning, next_ in _REASONS:
         if any(text in error.text for text in texts):
-            kind = "space" if "space" in meaning else "node"
+            kind = {_FULL: "space", _GONE: "gone"}.get(meaning, "node")
             raise AgentError(what or meaning, kind=kind, where=url, found=error.text, next=next_) from error
     raise AgentError(what or "git failed", kind="node", where=url, found=error.text) from error

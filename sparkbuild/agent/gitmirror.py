@@ -168,7 +168,7 @@ class Mirror:
             )
         raise AgentError(
             f"commit {commit} is not in the repository",
-            kind="node",
+            kind="gone",
             where=self.url,
             found=found,
             next=advice or "ask its owner where it went; the lock may be right, and the history rewritten",

@@ -31,7 +31,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
       "tree", "time", "submodules": [{"path", "repository", "commit", "tree"}], "subjects", "count", "told"}: of the
       commits since `old`, the newest, how many there are, and what else is to be said.
 
-    Errors: kind "node" when it cannot be had, "integrity" when it is hostile.
+    Errors: kind "gone" when the repository answered and does not have it, "node" when it cannot be had, "integrity"
+    when it is hostile.
     """
     actions: dict[str, Callable[[dict[str, Any], Reporter], dict[str, Any]]] = {
         "refs": _refs,
@@ -79,7 +80,7 @@ def _check(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
                 continue
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    raise AgentError(f"commit {commit} is not in the repository", kind="node", where=url)
+    raise AgentError(f"commit {commit} is not in the repository", kind="gone", where=url)
 
 
 _FETCH = ("fetch", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--force")

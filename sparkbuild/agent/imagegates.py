@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -66,23 +66,27 @@ def _run(client: Client, name: str, image: str, gate: Mapping[str, Any]) -> Gate
         argv += ["--env", f"{variable}={value}"]
     argv += ["--entrypoint", command, image, *args]
     start = time.monotonic()
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=client.env
-        )
-        late = False
-        try:
-            code = process.wait(timeout=gate["timeout"])
-        except subprocess.TimeoutExpired:
-            late, code = True, -1
-        finally:
-            if process.poll() is None:
-                client.run(["rm", "--force", box])
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=5)
-                process.kill()
-                process.wait()
-        said = _end_of(out)
+    # by a pipe: the disk may be full, and what a gate prints has no end in memory either
+    process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=client.env
+    )
+    end = bytearray()
+    reader = threading.Thread(target=_read, args=(process.stdout, end), daemon=True)
+    reader.start()
+    late = False
+    try:
+        code = process.wait(timeout=gate["timeout"])
+    except subprocess.TimeoutExpired:
+        late, code = True, -1
+    finally:
+        if process.poll() is None:
+            client.run(["rm", "--force", box])
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
+            process.kill()
+            process.wait()
+    reader.join(timeout=5)
+    said = bytes(end).decode(errors="replace")
     why = _why(gate, code, said, late=late)
     lines = said.rstrip().splitlines()[-_LINES:]
     seconds = round(time.monotonic() - start, 2)
@@ -98,7 +102,10 @@ def _why(gate: Mapping[str, Any], code: int, said: str, *, late: bool) -> str:
     return f"{gate['expect']!r} is not in what it printed" if gate["expect"] not in said else ""
 
 
-def _end_of(file: IO[bytes]) -> str:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _READ))
-    return file.read().decode(errors="replace")
+def _read(pipe: IO[bytes] | None, end: bytearray) -> None:
+    """The last bytes that come out of a pipe."""
+    if pipe is not None:
+        with pipe:
+            while block := os.read(pipe.fileno(), 1 << 16):
+                end += block
+                del end[:-_READ]

@@ -305,8 +305,7 @@ class GateResult(TypedDict):
 class ArchiveReceipt(TypedDict):
     """`receipt.json` of a docker image in a store, written last: what it was made from, and its content. `layers` are
     docker's diff ids in order, each the name of a blob of so many bytes (`sizes`, `bytes` in all); `config` is the
-    sha256 of config.json beside it. `gates` are those that it passed. `tar` is the sha256 of image.tar, which `docker
-    load` takes, "" when there is none.
+    sha256 of config.json beside it. `gates` are those that it passed.
     """
 
     format: str
@@ -320,6 +319,5 @@ class ArchiveReceipt(TypedDict):
     config: str
     architecture: str
     gates: list[GateResult]
-    tar: str
     bytes: int
     at: float

@@ -19,13 +19,15 @@ from sparkbuild.agent.stopping import stoppable
 
 OWNS_STDIN = True
 MOST = 50  # files that are named of one layer
+_FOLDER = f"{tarfile.DIRTYPE.decode()} "
 
 Row = tuple[str, int, int, str, int]  # type and owner, mode, size, sha256 or link, mtime
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request as for `build`. Result {"layers": how many, "different": [{"number" from 1, "count", "files": [{"path",
-    "how": [...]}]}]} with "added", "removed", "type", "content", "mode" and "mtime".
+    """Request as for `build`. Result {"layers": how many, "different": [{"number" from 1, "count", "dated", "files":
+    [{"path", "how": [...], "folder"}]}]} with "added", "removed", "type", "content", "mode" and "mtime"; `dated` of the
+    `count` are folders that differ in nothing but their time.
     """
     with (
         locked(os.path.join(request["store"], "archives", request["name"], ".build"), f"image {request['name']}"),
@@ -59,7 +61,9 @@ def _compared(engine: DockerWork, tags: list[str], layers: list[list[str]], repo
             first, second = (own[number] if number < len(own) else "" for own in layers)
             if first != second:
                 files = differences(indexes[0].get(first, {}), indexes[1].get(second, {}))
-                different.append({"number": number + 1, "count": len(files), "files": files[:MOST]})
+                dated = sum(file["folder"] and file["how"] == ["mtime"] for file in files)
+                row = {"number": number + 1, "count": len(files), "dated": dated, "files": files[:MOST]}
+                different.append(row)
     return {"layers": len(one), "different": different}
 
 
@@ -68,11 +72,12 @@ def differences(one: dict[str, Row], two: dict[str, Row]) -> list[dict[str, Any]
     found = []
     for path in sorted({*one, *two}):
         if path not in one or path not in two:
-            found.append({"path": path, "how": ["added" if path not in one else "removed"]})
+            found.append({"path": path, "how": ["added" if path not in one else "removed"], "folder": False})
         elif one[path] != two[path]:
             names = ("type", "mode", "content", "content", "mtime")
             pairs = zip(names, one[path], two[path], strict=True)
-            found.append({"path": path, "how": list(dict.fromkeys(name for name, a, b in pairs if a != b))})
+            how = list(dict.fromkeys(name for name, a, b in pairs if a != b))
+            found.append({"path": path, "how": how, "folder": one[path][0].startswith(_FOLDER)})
     return found
 
 

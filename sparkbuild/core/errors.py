@@ -95,6 +95,10 @@ class UpstreamError(SparkbuildError):
     reached = False
 
 
+class UnsureError(SparkbuildError):
+    """Nothing was found to be wrong, and not all that had to be asked did answer: exit code 4."""
+
+
 class NotMadeError(SparkbuildError):
     """A step ended without an error, yet what it should have made is not there."""
 

@@ -26,6 +26,7 @@ class Cancel:
         self._signal = 0
         self._active: list[str] = []
         self.cut: list[str] = []
+        self.ended: list[str] = []
         self._idle = threading.Condition()
         self._on_stop: list[Callable[[], None]] = []
         self._held = 0
@@ -76,13 +77,14 @@ class Cancel:
     @contextmanager
     def working(self, name: str) -> Iterator[None]:
         """Mark a thread as being inside a step; `drain` waits for these to clean up. What a second signal tears out of
-        one is in `cut` afterwards.
+        one is in `cut` afterwards, what any signal ended in `ended`.
         """
         with self._idle:
             self._active.append(name)
         try:
             yield
         except Interrupted as stop:
+            self.ended.append(name)
             self.cut += [name] if stop.again else []
             raise
         finally:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 _WIDTH = 60  # characters of one value on screen; the JSON output is cut as well, values may be whole templates
-_PIECE = 36  # characters of one changed item in a list, whose neighbour is shown too
+_PIECE = 36  # characters of one changed item inside a list or table, whose neighbours are shown too
+_MOST = 100  # characters of a changed list or table, of which only what differs is left
+_HASH = re.compile(r"(?<![0-9a-fA-F])([0-9a-f]{12})(?:[0-9a-f]{28}|[0-9a-f]{52})(?![0-9a-fA-F])")  # of git, and sha256
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -21,15 +24,16 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 def shown(value: Any) -> str:
-    """A value on one short line."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
-    text = " ".join(text.split())
+    """A value on one short line, of each hash its first 12 digits."""
+    text = _text(_short(value))
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
 def changed(part: str, old: Any, new: Any) -> Reason:
     """`part` had one value and should have another."""
-    old_text, new_text = _narrow(old, new)
+    old_text, new_text = _pair(_short(old), _short(new))
+    if old_text == new_text:  # hashes with the same beginning
+        old_text, new_text = _pair(old, new)
     return Reason(part, f"{part}: {old_text} -> {new_text}", old_text, new_text)
 
 
@@ -47,29 +51,61 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Reason,
     return tuple(found)
 
 
-def _narrow(old: Any, new: Any) -> tuple[str, str]:
-    """Show only what differs of two long values: the changed items of lists and the changed keys of tables."""
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return " ".join(text.split())
+
+
+def _short(value: Any) -> Any:
+    """A value whose hashes are short, and whose tables are sorted, the id first: it says whose all the rest is."""
+    if isinstance(value, str):
+        return _HASH.sub(r"\1", value)
+    if isinstance(value, dict):
+        return {name: _short(value[name]) for name in sorted(value, key=lambda name: (name != "id", name))}
+    return [_short(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _pair(old: Any, new: Any) -> tuple[str, str]:
+    """Two values as short lines that show where they differ."""
+    before, after = map(_text, (old, new) if isinstance(old, str) and isinstance(new, str) else _narrow(old, new))
+    most = _WIDTH if isinstance(old, str) and isinstance(new, str) else _MOST
+    return (before, after) if max(len(before), len(after)) <= most else _window(before, after)
+
+
+def _narrow(old: Any, new: Any) -> tuple[Any, Any]:
+    """Only what differs of two values: the changed keys of tables and the changed items of lists, however deep."""
     if isinstance(old, dict) and isinstance(new, dict):
-        keys = [key for key in {**old, **new} if key == "id" or old.get(key) != new.get(key)]  # the id says whose
-        return shown({k: old[k] for k in keys if k in old}), shown({k: new[k] for k in keys if k in new})
+        keys = [key for key in {**old, **new} if key == "id" or old.get(key) != new.get(key)]
+        both = {key: _narrow(old[key], new[key]) for key in keys if key in old and key in new}
+        before = {key: both[key][0] if key in both else old[key] for key in keys if key in old}
+        return before, {key: both[key][1] if key in both else new[key] for key in keys if key in new}
     if isinstance(old, list) and isinstance(new, list):
+        named = [{one["id"]: one for one in side if isinstance(one, dict) and "id" in one} for side in (old, new)]
+        if old and new and [len(side) for side in named] == [len(old), len(new)]:
+            return _narrow_named(*named)
         return _narrow_lists(old, new)
-    if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) > _WIDTH:
-        return _window(old, new)
-    return shown(old), shown(new)
+    if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) > _PIECE:
+        return _window(old, new, _PIECE)
+    return old, new
 
 
-def _narrow_lists(old: list[Any], new: list[Any]) -> tuple[str, str]:
+def _narrow_named(old: dict[Any, Any], new: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+    """Tables in a list that have an id each: what differs of those that changed, the ids of those that came or went."""
+    pairs = [_narrow(old[name], new[name]) for name in new if name in old and old[name] != new[name]]
+    gone, come = ([{"id": name} for name in one if name not in other] for one, other in ((old, new), (new, old)))
+    if not pairs and not gone and not come:  # another order
+        return list(old), list(new)
+    return [pair[0] for pair in pairs] + gone, [pair[1] for pair in pairs] + come
+
+
+def _narrow_lists(old: list[Any], new: list[Any]) -> tuple[list[Any], list[Any]]:
     start, end = _common(old, new)
     before, after = old[start : len(old) - end], new[start : len(new) - end]
-    if len(before) == len(after) == 1:
-        if isinstance(before[0], dict):
-            return _narrow(before[0], after[0])
-        if isinstance(before[0], str) and isinstance(after[0], str) and max(len(before[0]), len(after[0])) > _PIECE:
-            one, other = _window(before[0], after[0], _PIECE)
-            before, after = [one], [other]
     context = old[max(0, start - 1) : start]  # the item before is most often the flag whose value changed
-    return shown(context + before), shown(context + after)
+    if len(before) == len(after) == 1:
+        one, other = _narrow(before[0], after[0])
+        before, after = [one], [other]
+    return context + before, context + after
 
 
 def _window(old: str, new: str, width: int = _WIDTH) -> tuple[str, str]:

@@ -40,6 +40,13 @@ class Made(msgspec.Struct, frozen=True):
     run: str
 
 
+def size_again(last: Made | None, key: str) -> int | None:
+    """How much making the same once more would move or write, by the last time; None when that made something else, of
+    which nothing follows: of an image that is built anew, most layers may be the old ones.
+    """
+    return last.bytes if last is not None and last.key == key else None
+
+
 class StateStore:
     """The state file of one workspace. Safe to use from several threads and several processes."""
 

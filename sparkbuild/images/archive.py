@@ -12,10 +12,12 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
-from sparkbuild.core.state import Made
+from sparkbuild.core.state import Made, size_again
 from sparkbuild.images.docker import FILES, DockerSpec, reference
 from sparkbuild.images.dockerfile import DockerfileSpec, missing
 from sparkbuild.nodes.cluster import Nodes
+
+_EXPORT = Reason("docker", "docker has it as it was built: only the export is made")
 
 
 class ArchiveKind:
@@ -30,7 +32,9 @@ class ArchiveKind:
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look."""
         asked = {"name": goal.spec.name, "key": goal.key.digest}
-        return {**asked, "builds": True} if isinstance(goal.spec, DockerfileSpec) else asked
+        if isinstance(goal.spec, DockerfileSpec):
+            return {**asked, "builds": True, "reference": reference(goal.spec.name, goal.key)}
+        return asked
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Assembled with this key and unchanged since, or why not."""
@@ -42,11 +46,12 @@ class ArchiveKind:
             return Verdict(OK, (), 0, fact, text + gates)
         if isinstance(goal.spec, DockerfileSpec) and (blocked := _blocked(goal, goal.spec, fact)):
             return Verdict(UNKNOWN, (blocked,), None, fact)
-        size = last.bytes if last else None
+        size = fact.get("bytes", size_again(last, goal.key.digest))
+        built = (_EXPORT,) if fact.get("built") else ()
         if fact.get("problem"):
-            return Verdict(RUN, (Reason("content", str(fact["problem"])),), size, fact)
+            return Verdict(RUN, (Reason("content", str(fact["problem"])), *built), size, fact)
         before = (fact.get("other") or {}).get("parts") or (last.parts if last else None)
-        reasons = differences(before, goal.key.parts) if before else ()
+        reasons = differences(before, goal.key.parts) if before and not built else built
         if not reasons:
             done = "assembled" if isinstance(goal.spec, DockerSpec) else "built"
             reasons = (Reason("image", f"was {done} before, is gone" if last else f"not {done} yet"),)
@@ -85,15 +90,21 @@ class ArchiveKind:
             return file.read()
 
 
+def _advice(engine: dict[str, Any], elsewhere: str) -> str:
+    return f"{elsewhere} has docker" + (f"; or, on this one: {engine['next']}" if engine.get("next") else "")
+
+
 def _blocked(goal: Goal, spec: DockerfileSpec, fact: dict[str, Any]) -> Reason | None:
     """Why the image cannot be built there, as far as that can be told beforehand."""
     if problem := missing(spec):
         return Reason("lock", problem)
     engine = fact.get("engine") or {}
+    elsewhere = f"set `build_node` in {spec.folder}/image.toml to a node that"
     if "silent" in engine:
-        text = f"docker on {goal.node} cannot be asked: {engine['silent']}"
-        return Reason("docker", f"{text} ({engine['next']})" if engine.get("next") else text)
+        text = f"docker on {goal.node} cannot be asked: {engine['silent']}; image {spec.name} is built there"
+        return Reason("build_node", f"{text}\n  next:   {_advice(engine, elsewhere)}")
     found = engine.get("architecture")
     if found and found != spec.architecture:
-        return Reason("architecture", f"image for {spec.architecture}, build node {goal.node} is {found}")
+        text = f"image for {spec.architecture}, build node {goal.node} is {found}"
+        return Reason("architecture", f"{text}\n  next:   {elsewhere} is {spec.architecture}")
     return None

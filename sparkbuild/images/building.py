@@ -11,9 +11,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from sparkbuild.core.errors import LockError, SparkbuildError
+from sparkbuild.core.interrupt import Interrupted
 from sparkbuild.core.key import Key
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.secrets import read_secrets
+from sparkbuild.images.content import describe, remember
 from sparkbuild.images.docker import reference
 from sparkbuild.images.dockerfile import DockerfileSpec, missing
 from sparkbuild.images.rendering import dockerfile, refuse_secrets, shown
@@ -31,10 +33,15 @@ class Builder:
         """Have the image in the store of its build node; returns the bytes of its layers. What the build node's docker
         has with this key already is exported again, and not built, unless the run is forced.
         """
-        with self.prepared(node, spec, key, run) as request:
-            made = run.call(node, "build", {**request, "force": run.force})
+        try:
+            with self.prepared(node, spec, key, run) as request:
+                made = run.call(node, "build", {**request, "force": run.force})
+        except Interrupted:
+            run.tell("docker's build cache keeps its finished steps")
+            raise
         named = {name: request[name] for name in ("name", "reference", "key", "parts", "lock")}
         exported = run.call(node, "export", {**named, "gates": made["gates"]})
+        remember(self._nodes.store(LOCAL), spec.name, key, describe(run.agent(node), spec.name, key)[1])
         return int(exported["bytes"])
 
     def repro(self, node: str, spec: DockerfileSpec, key: Key, run: Run) -> dict[str, Any]:

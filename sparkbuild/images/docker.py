@@ -93,5 +93,5 @@ def python_in(spec: DockerSpec) -> str:
 
 
 def archive_in_store(name: str, key: Key) -> str:
-    """The folder of an assembled image, relative to the store of its node: image.tar and receipt.json."""
+    """The folder of an assembled image, relative to the store of its node: its receipt and its config."""
     return os.path.join("archives", name, key.short)

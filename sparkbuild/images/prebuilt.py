@@ -28,7 +28,7 @@ from sparkbuild.images.content import BLOBS, describe
 from sparkbuild.images.docker import reference
 from sparkbuild.images.relays import Relays
 from sparkbuild.images.room import check_disk, check_room
-from sparkbuild.images.sync import unasked
+from sparkbuild.images.sync import advising, unasked
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.relay import INCOMING
 from sparkbuild.nodes.survey import survey
@@ -38,12 +38,15 @@ _GZIPPED = 2.0  # of a layer as it is downloaded: the download, and what it is u
 
 
 class PrebuiltSpec(msgspec.Struct, frozen=True):
-    """`name` is short, for tasks; `nodes` are all that need it; `each`: every node pulls it for itself."""
+    """`name` is short, for tasks; `nodes` are all that need it, `places` the recipes that name it; `each`: every node
+    pulls it for itself.
+    """
 
     name: str
     image: Reference
     nodes: tuple[str, ...]
     each: bool = False
+    places: tuple[str, ...] = ()
 
 
 def prebuilt_goal(node: str, spec: PrebuiltSpec) -> Goal:
@@ -70,6 +73,7 @@ class PrebuiltKind:
         self._relays = relays
         self._guard = threading.Lock()
         self._choosing: dict[str, threading.Lock] = {}
+        self._asked: dict[str, SparkbuildError | None] = {}  # by image: what its registry says against it
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look."""
@@ -85,16 +89,17 @@ class PrebuiltKind:
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """In docker with the registry's digest, or with the layers that an image of this digest was seen to have."""
+        if not goal.spec.image.digest:
+            text = f"{tagged(goal.spec.image)} is a floating tag: another image whenever its maker likes"
+            return Verdict(UNKNOWN, (Reason("tag", text),), None, fact)
         unknown = unasked(goal, fact)
         if unknown is not None:
             return unknown
         known, size = self._known(goal), None
-        if not goal.spec.image.digest:
-            text = f"{tagged(goal.spec.image)} is another image whenever its maker likes"
-        elif fact["present"]:
+        if fact["present"]:
             text = f"{fact['architecture']}, {len(fact['layers'])} layers, {fact['bytes'] / 1e6:.1f} MB"
             return Verdict(OK, (), 0, fact, text)
-        elif fact.get("pinned"):
+        if fact.get("pinned"):
             text, size = "is there, without a name of ours", 0
         else:
             wanted, found = known.get("architecture"), fact["engine"]["architecture"]
@@ -106,14 +111,29 @@ class PrebuiltKind:
         return Verdict(RUN, (Reason("image", text),), size, fact)
 
     def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
-        """Why it cannot be had: a tag instead of a digest, a registry that does not answer or does not have it."""
-        image: Reference = goal.spec.image
+        """Why it cannot be had: a tag instead of a digest, a registry that does not answer or does not have it. A
+        registry is asked once in a run, however many nodes need the image.
+        """
+        spec: PrebuiltSpec = goal.spec
+        asks = verdict.state == RUN and not (verdict.fact or {}).get("pinned")
+        if not spec.image.digest or asks:
+            name = spec.image.pinned or tagged(spec.image)
+            if name not in self._asked:
+                self._asked[name] = self._refusal(goal)
+            return self._asked[name]
+        return None
+
+    def _refusal(self, goal: Goal) -> SparkbuildError | None:
+        spec: PrebuiltSpec = goal.spec
+        if not spec.image.digest:
+            return floating(spec.image, spec.places)
+        if self._holder(goal) is not None:
+            return None
         try:
-            if not image.digest:
-                return floating(image)
-            if verdict.state == RUN and not (verdict.fact or {}).get("pinned") and self._holder(goal) is None:
-                registry.digest_of(image)
+            registry.digest_of(spec.image)
         except SparkbuildError as error:
+            found = ": ".join(part for part in (error.where, error.found) if part)
+            error.where, error.found = ", ".join(spec.places) or error.where, found
             return error
         return None
 
@@ -121,7 +141,7 @@ class PrebuiltKind:
         """Have it there; returns the bytes moved. Whether it is right is seen by the next look."""
         spec: PrebuiltSpec = goal.spec
         if not spec.image.digest:
-            raise floating(spec.image)
+            raise floating(spec.image, spec.places)
         fact = verdict.fact or {}
         if fact.get("pinned") or (spec.each and not self._nodes.place(goal.node).offline):
             return self._adopt(goal, goal.node, run, fact)
@@ -139,7 +159,8 @@ class PrebuiltKind:
         fact = survey(self._nodes.agent, {goal.node: {"scheme": "image", **self.query(goal)}})[goal.node]
         missing, engine = content.chosen(fact.get("missing") or content.diff_ids), fact.get("engine") or {}
         check_room(goal.node, engine, sum(blob.size for blob in missing), int(fact.get("arrived") or 0))
-        with self._relays.join(holder, goal.key.digest, BLOBS, content.layers) as relay:
+        advice = 'pull = "each" in [images] of config.toml: every node pulls it for itself'
+        with advising(advice), self._relays.join(holder, goal.key.digest, BLOBS, content.layers) as relay:
             return transfer.pull(
                 relay, goal.node, content, missing, run,
                 reference=reference(spec.name, goal.key), key="", store=str(engine.get("store", "")),
@@ -237,20 +258,22 @@ def tagged(image: Reference) -> str:
     return f"{image.repository}:{image.tag or 'latest'}"
 
 
-def floating(image: Reference) -> ConfigError:
-    """What is said of a tag: the digest that it means now."""
-    name = tagged(image)
+def floating(image: Reference, places: tuple[str, ...] = ()) -> ConfigError:
+    """What is said of a tag: the digest that it means now. `places` are the recipes that name it."""
+    name, where = tagged(image), ", ".join(places)
     try:
         digest = registry.digest_of(image)
     except SparkbuildError as error:
         return ConfigError(
             f"{name} is a floating tag",
+            where=where,
             found=f"what it means now cannot be told: {error.what}, {error.found}",
-            wanted="an image by its digest: name@sha256:...",
-            next="docker buildx imagetools inspect, or docker pull, says the digest",
+            wanted=f'an image by its digest: image = "{image.repository}@sha256:..."',
+            next=f"where the registry answers, `docker buildx imagetools inspect {name}` says the digest",
         )
     return ConfigError(
         f"{name} is a floating tag",
+        where=where,
         found=f"it means {digest} now",
         wanted="an image by its digest, which is the same tomorrow",
         next=f'write image = "{image.repository}@{digest}"',

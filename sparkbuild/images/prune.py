@@ -1,7 +1,10 @@
-"""Old images of ours on a node: those beyond the newest few go, as a step of its own, unless a container uses them."""
+"""Old images of ours on a node: of each name, those beyond the newest few go, as a step of its own, unless a container
+uses them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,28 +16,33 @@ from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
-from sparkbuild.images.docker import reference
 from sparkbuild.images.sync import unasked
+
+SERVED, BUILT, UNUSED = "served", "built", "unused"  # what a node's docker is for: recipes, builds of images, nothing
 
 
 class PruneSpec(msgspec.Struct, frozen=True):
-    """`wanted` is the image's reference now; it is one of the `keep`."""
+    """`wanted` are the references that the workspace's images have now: they stay, and are among the `keep` of their
+    name. Of the `spared` names nothing goes, since nobody can say what is wanted of them. `use` is one of the above.
+    """
 
-    name: str
-    wanted: str
     keep: int
+    wanted: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+    use: str = SERVED
 
 
-def prune_goal(sync: Goal, keep: int) -> Goal:
-    """The goal of having no more than `keep` images of a name on a node; `sync` is that of having the newest there."""
-    name, node = sync.spec.name, sync.node
+def prune_goal(node: str, spec: PruneSpec, *, asked_for: bool = False) -> Goal:
+    """The goal of having no more than `keep` images of each name in a node's docker. `asked_for`: only by name."""
+    wanted, spared = sorted(spec.wanted), sorted(spec.spared)
     return Goal(
-        task=f"prune:{name}:{node}",
-        uri=Uri("pruned", node, name),
-        key=Key({"keep": keep, "image": sync.key.digest}),
-        doc=f"remove docker images of {name} on {node} beyond {keep}, unless a container uses them",
-        spec=PruneSpec(name, reference(name, sync.key), keep),
+        task=f"prune:{node}",
+        uri=Uri("pruned", node, "images"),
+        key=Key({"keep": spec.keep, "images": wanted, "spared": spared}),
+        doc=f"remove docker images of ours on {node} beyond {spec.keep} of a name, unless a container uses them",
+        spec=spec,
         pools=(node,),
+        transient=asked_for,
     )
 
 
@@ -46,24 +54,33 @@ class PruneKind:
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look."""
         spec: PruneSpec = goal.spec
-        return {"name": spec.name, "reference": spec.wanted, "keep": spec.keep}
+        return {"keep": spec.keep, "wanted": list(spec.wanted), "spared": list(spec.spared)}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
-        """None too many, or which would go."""
+        """None too many, or which would go. A node without docker is passed over, unless a recipe needs it there."""
         del last
+        spec: PruneSpec = goal.spec
+        if "silent" in fact and (spec.use == UNUSED or (spec.use == BUILT and fact.get("absent"))):
+            return Verdict(OK, (), 0, fact, f"passed over: {fact['silent']}")
         unknown = unasked(goal, fact)
         if unknown is not None:
-            return unknown
+            return msgspec.structs.replace(unknown, bytes=0)
         if "old" not in fact:
-            return Verdict(UNKNOWN, (Reason("docker", str(fact.get("problem"))),), None, fact)
+            return Verdict(UNKNOWN, (Reason("docker", str(fact.get("problem"))),), 0, fact)
         if fact["old"]:
             texts = (f"removes {old['reference']}, {old['bytes'] / 1e6:.1f} MB" for old in fact["old"])
             return Verdict(RUN, tuple(Reason("image", text) for text in texts), 0, fact)
-        used = "; ".join(f"{name} is used by {', '.join(boxes)}" for name, boxes in fact["used"].items())
-        return Verdict(OK, (), 0, fact, used or "no old images of ours")
+        return Verdict(OK, (), 0, fact, "; ".join(_stays(fact)) or "no old images of ours")
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Remove them; nothing moves."""
         del verdict
         run.call(goal.node, "prune", self.query(goal))
         return 0
+
+
+def _stays(fact: dict[str, Any]) -> Iterator[str]:
+    for name, boxes in fact["used"].items():
+        yield f"{name} is used by {', '.join(boxes)}"
+    for name in fact.get("spared") or ():
+        yield f"all of {name} stay: images/{name}/image.toml cannot be read"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sparkbuild.core.errors import NodeError
@@ -10,7 +12,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
-from sparkbuild.core.state import Made
+from sparkbuild.core.state import Made, size_again
 from sparkbuild.images import transfer
 from sparkbuild.images.content import BLOBS, Content, blobs_of, describe, lacking, receipt_here, remember
 from sparkbuild.images.docker import reference
@@ -59,7 +61,7 @@ class SyncKind:
             return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)
         receipt = self._receipt(goal)
         moves = lacking(fact, receipt)
-        size = moves[1] if moves else int(receipt.get("bytes", 0)) or (last.bytes if last else None)
+        size = moves[1] if moves else int(receipt.get("bytes", 0)) or size_again(last, goal.key.digest)
         reasons: tuple[Reason, ...] = (Reason("content", str(fact["problem"])),) if fact.get("problem") else ()
         reasons = reasons or (differences(last.parts, goal.key.parts) if last else ())
         if not reasons:
@@ -82,8 +84,9 @@ class SyncKind:
         spooled = check_room(goal.node, engine, sum(blob.size for blob in missing), int(fact.get("arrived") or 0))
         wanted = reference(name, goal.key)
         if spooled:
+            advice = f'build_node = "{LOCAL}" in images/{name}/image.toml: from this machine no port is needed'
             try:
-                with self._relays.join(holder, goal.key.digest, BLOBS, content.layers) as relay:
+                with advising(advice), self._relays.join(holder, goal.key.digest, BLOBS, content.layers) as relay:
                     return transfer.pull(
                         relay, goal.node, content, missing, run,
                         reference=wanted, key=goal.key.digest, store=str(engine.get("store", "")),
@@ -121,6 +124,17 @@ def _partial(moves: tuple[tuple[Blob, ...], int] | None, receipt: dict[str, Any]
     return tuple(Reason("layers", text) for text in told)
 
 
+@contextmanager
+def advising(other: str) -> Iterator[None]:
+    """What may be done where a node's sshd forwards no port, and nothing can be written to it instead."""
+    try:
+        yield
+    except NodeError as error:
+        if "AllowTcpForwarding" in f"{error.found} {error.wanted}":
+            error.next = f"AllowTcpForwarding yes in sshd_config there, and reload sshd; or {other}"
+        raise
+
+
 def unasked(goal: Goal, fact: dict[str, Any]) -> Verdict | None:
     """Why it cannot be told what a node's docker has, and what to do about it; None when it can."""
     if "unreachable" in fact:
@@ -129,4 +143,6 @@ def unasked(goal: Goal, fact: dict[str, Any]) -> Verdict | None:
         return None
     text = f"docker on {goal.node} cannot be asked: {fact['silent']}"
     text += f" ({fact['next']})" if fact.get("next") else ""
+    if goal.transient and goal.uri.scheme == "image":
+        text += "; only what is built from it needs it there: `build_node` in the image.toml of that says where"
     return Verdict(UNKNOWN, (Reason("docker", text),), None, fact)

@@ -12,7 +12,7 @@ from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Progress, Run
-from sparkbuild.core.state import Made
+from sparkbuild.core.state import Made, size_again
 from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 
@@ -70,7 +70,7 @@ class ArtifactKind:
         if fact["present"]:
             return Verdict(OK, (), 0, fact)
         text = fact.get("problem") or ("was fetched before, is gone" if last else "not fetched yet")
-        return Verdict(RUN, (Reason("content", text),), last.bytes if last else None, fact)
+        return Verdict(RUN, (Reason("content", text),), size_again(last, goal.key.digest), fact)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Fetch it; returns the bytes. What a node without internet needs, this machine fetches and sends."""

@@ -92,7 +92,7 @@ class Registry:
         code = f"HTTP {answer.status_code}"
         if answer.status_code in {401, 403}:
             what = "the registry wants a login, or has no such image"
-            raise self._error(what, code, reached=True)
+            raise self._error(what, code)  # which of the two, it does not say
         if answer.status_code == 404:
             raise self._error("the registry has no such image or tag", code, reached=True)
         raise self._error("the registry does not answer as it should", code)  # 429, 5xx: not now

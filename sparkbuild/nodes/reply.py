@@ -15,6 +15,7 @@ _CLASSES: dict[str, type[errors.SparkbuildError]] = {
     "engine": errors.EngineDiedError,
     "integrity": errors.IntegrityError,
     "build": errors.BuildError,
+    "gone": errors.UpstreamError,
     "node": errors.NodeError,
     "port": errors.PortInUseError,
     "space": errors.SpaceError,
@@ -46,6 +47,8 @@ class Reply:
             place = f"node {self.node}" + (f", {where}" if where else "")
             error_class = _CLASSES.get(event.get("kind", ""), errors.SparkbuildError)
             self._error = error_class(event.get("what", "the agent failed"), where=place, **fields)
+            if isinstance(self._error, errors.UpstreamError):
+                self._error.reached = True
         elif on_event is not None:
             on_event({"event": kind, **event})
 

@@ -14,7 +14,7 @@ from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Progress, Run
-from sparkbuild.core.state import Made
+from sparkbuild.core.state import Made, size_again
 from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 
@@ -98,10 +98,10 @@ class SourceKind:
         if fact["present"]:
             return Verdict(OK, (), 0, fact, f"files: {fact['files']}, {fact['bytes'] / 1e6:.1f} MB")
         if fact.get("problem"):
-            return Verdict(RUN, (Reason("content", str(fact["problem"])),), last.bytes if last else None, fact)
+            return Verdict(RUN, (Reason("content", str(fact["problem"])),), size_again(last, goal.key.digest), fact)
         reasons = differences(last.parts, goal.key.parts) if last else ()
         text = "was exported before, is gone" if last else "not fetched yet"
-        return Verdict(RUN, reasons or (Reason("content", text),), last.bytes if last else None, fact)
+        return Verdict(RUN, reasons or (Reason("content", text),), size_again(last, goal.key.digest), fact)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Fetch and export it; the bytes of the archive. What a node without internet needs, this machine sends."""

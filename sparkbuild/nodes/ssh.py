@@ -73,6 +73,8 @@ class SshAgent:
             try:
                 event = self._first_event(running, "dial")
                 if event["event"] == "ready":
+                    # a connection that was lost before, and made anew since, is not why a later call breaks
+                    self._carriers = {one for one in tuple(self._carriers) if one.is_active()}
                     self._carriers.add(running.channel.get_transport())
                     return joined(running.channel)
             except BaseException:

@@ -18,12 +18,18 @@ from doit.action import BaseAction
 from doit.exceptions import TaskError, TaskFailed
 
 from sparkbuild.core import child
-from sparkbuild.core.errors import ChildError, NotMadeError, SealError, SparkbuildError
+from sparkbuild.core.errors import ChildError, NotMadeError, SealError, SparkbuildError, UnsureError
 from sparkbuild.core.goal import Goal
-from sparkbuild.core.plan import OK, UNKNOWN, Verdict
+from sparkbuild.core.plan import OK, UNKNOWN, Verdict, closure
 from sparkbuild.core.state import Made
 from sparkbuild.plugin.session import Session, session
 from sparkbuild.plugin.stageoption import FORCE
+
+
+class Unsure(TaskFailed):  # type: ignore[misc]
+    """A failure that is none yet: not all that had to be asked did answer."""
+
+    code = 4
 
 
 class _Action(BaseAction):  # type: ignore[misc]
@@ -46,7 +52,7 @@ class _Action(BaseAction):  # type: ignore[misc]
             self.work(here, log)
         except SparkbuildError as error:
             self._failed(here, log, start, str(error))
-            return TaskFailed(str(error))
+            return Unsure(str(error)) if isinstance(error, UnsureError) else TaskFailed(str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours: the user gets one line, the log gets the rest
             text = traceback.format_exc()
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -64,6 +70,13 @@ class _Action(BaseAction):  # type: ignore[misc]
     def _failed(self, here: Session, log: Path, start: float, message: str) -> None:
         seconds = round(time.time() - start, 3)
         here.runlog.write("failed", task=self.task.name, seconds=seconds, error=message, log=here.relative(log))
+
+
+def came_with(goal: Goal, made: Mapping[str, Any]) -> str:
+    """The step of this very run that made a goal as well, as a build has its image in the docker of its build node; ""
+    when none did. `made` are the targets that this run made.
+    """
+    return next((need.task for need in reversed(closure(goal.needs)) if need.target in made), "")
 
 
 class GoalAction(_Action):
@@ -84,7 +97,9 @@ class GoalAction(_Action):
             if verdict.state == UNKNOWN:
                 raise NotMadeError(f"{goal.task} cannot be made", found=_texts(verdict))
             if verdict.state == OK and not force:
-                here.runlog.write("ok", task=goal.task, uri=goal.target, text="made by another run meanwhile")
+                giver = came_with(goal, here.made)
+                text = f"came with {giver}" if giver else "made by another run meanwhile"
+                here.runlog.write("ok", task=goal.task, uri=goal.target, text=text)
                 return
             _check_inputs(goal, here)
             surroundings = here.surroundings(goal, options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from doit.exceptions import InvalidCommand
@@ -65,6 +64,8 @@ class PlanCommand(FactCommand):
         session = self.session
         self._options(stage, evict=evict, names=pos_args or [])
         made = session.plan(self.chosen(pos_args or []))
+        refusals = session.refusals(made)
+        made = session.with_refused_images(made, refusals)
         if any(step.goal.uri.scheme == "staged" and step.state == "run" and step.bytes for step in made):
             from sparkbuild.plugin import room, routing  # noqa: PLC0415 - only when something is to be staged
 
@@ -83,11 +84,8 @@ class PlanCommand(FactCommand):
                 from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when it was asked for
 
                 evicting.show(session, made, lambda text: self.outstream.write(spoken(f"{text}\n")))
-            self._print(made, verbose=verbose, named=[*(pos_args or []), *self.more])
-        problems = session.goals.problems if not pos_args else {}
-        for error in problems.values():
-            sys.stderr.write(spoken(f"ERROR: {error}\n"))
-        return 2 if problems else 0
+            self._print(made, refusals, verbose=verbose, named=[*(pos_args or []), *self.more])
+        return 2 if self.tell_problems(pos_args or ()) else 0
 
     def _options(self, stage: str, *, evict: bool, names: list[str]) -> None:
         """The options of tasks that change what would be done."""
@@ -105,7 +103,7 @@ class PlanCommand(FactCommand):
                 raise InvalidCommand("--evict is an option of what is staged: doit plan stage:<recipe> --evict")
             self.more += ("--evict",)
 
-    def _print(self, made: Plan, *, verbose: bool, named: list[str]) -> None:
+    def _print(self, made: Plan, refusals: dict[str, SparkbuildError], *, verbose: bool, named: list[str]) -> None:
         from sparkbuild.core.uri import DOWNLOADS  # noqa: PLC0415 - after the nodes were asked
 
         downloads = [step for step in made if step.unneeded and step.goal.uri.scheme in DOWNLOADS]
@@ -117,10 +115,14 @@ class PlanCommand(FactCommand):
             head = f"{step.state:<8}{step.goal.node:<{place + 2}}{step.goal.task:<{width + 2}}"
             amount = "" if step.state == "ok" else units.size(step.bytes) if step.bytes != 0 else ""
             reasons = [reason.text for reason in step.reasons] or [step.verdict.told or "up to date"]
-            error = self.session.preflight(step) if step.state != "ok" else None
+            error = refusals.get(step.goal.target) if step.state != "unknown" else None
             if error is not None:
                 self.hopeless = True
                 reasons += ["cannot be made so:", *(f"  {line}" for line in str(error).splitlines())]
+            lost = [need.task for need in step.goal.needs if need.target in refusals]
+            if lost:
+                self.hopeless = True
+                reasons.append(f"cannot be made without {', '.join(lost)}")
             # what is wrong with a node is told once, below, and not with each goal on it
             silent |= dict.fromkeys(text for text in reasons if step.state == "unknown" and "\n" in text)
             reasons = [spoken(text.splitlines()[0]) for text in reasons]

@@ -15,8 +15,7 @@ from doit.control import TaskControl
 from doit.exceptions import InvalidCommand
 from doit.task import Stream
 
-from sparkbuild.core.errors import NotMadeError
-from sparkbuild.core.plan import Plan
+from sparkbuild.core.plan import UNKNOWN, Plan
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.dependencies import check_label, goal_of
 from sparkbuild.plugin.hints import spoken
@@ -41,6 +40,7 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
     name = "run"
     execute_tasks = True
     asks = True
+    sel_tasks: Any
 
     def _execute(  # noqa: PLR0917 - doit passes options by these names
         self,
@@ -79,6 +79,8 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         gc.enable()
         self._check_selection()
         evicts = self._take_options(session)
+        lacking = self.tell_problems(self._task_names())
+        self._leave_out()
         PythonAction.pm_pdb = pdb
         self.control = TaskControl(self.task_list, auto_delayed_regex=auto_delayed_regex)
         self.control.process(self.sel_tasks)
@@ -98,20 +100,22 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
 
                 evicting.carry_out(session, made, lambda text: _say(told, text))
             args = [self.dep_manager, told, continue_, always, Stream(verbosity, force_verbosity)]
-            return int(runner(args, num_process).run_all(self.control.task_dispatcher()))
+            code = int(runner(args, num_process).run_all(self.control.task_dispatcher()))
+            return code or (2 if lacking else 0)
 
     def _preflight(self, made: Plan, *, goes_on: bool) -> None:
-        """What is known to fail at the end is said at the start: a launch comes after hours of building and staging."""
-        unknown = None if goes_on else silent(made)
-        if unknown is not None:
-            raise unknown
-        for step in made.stale:
-            wrong = [reason.text for reason in step.reasons if reason.part == "architecture"]
-            if wrong:
-                raise NotMadeError(f"{step.goal.task} cannot be made", found="\n".join(wrong))
-            error = self.session.preflight(step)
-            if error is not None:
-                raise error
+        """What is known to fail at the end is said at the start: a launch comes after hours of building and staging.
+        With `goes_on`, those goals alone fail.
+        """
+        session = self.session
+        errors = session.refusals(made)
+        if goes_on:
+            session.refused = errors
+            return
+        tags = [error for step in made if (error := errors.get(step.goal.target)) and step.state == UNKNOWN]
+        error = next(iter(tags), None) or silent(made) or next(iter(errors.values()), None)
+        if error is not None:
+            raise error
 
     def _check_selection(self) -> None:
         if not self.sel_tasks:
@@ -123,6 +127,20 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
                 raise InvalidCommand(f"{name}: {_ONE_BY_ONE[name.partition(':')[0]]}")
             if "*" in name and not fnmatch.filter(known, name):
                 raise InvalidCommand(f"no task matches {name!r}\n  next:   doit list")
+
+    def _leave_out(self) -> None:
+        """Take out of groups and patterns what is no part of them; doit makes both from the names alone."""
+        goals, groups = self.session.goals, self.session.groups()
+        for task in self.task_list:
+            if task.has_subtask and ":" not in task.name:
+                # all goals of a group within this one are in it themselves
+                task.task_dep = [name for name in task.task_dep if name not in groups and goals.is_part(name)]
+        patterns = {name for name in self._task_names() if "*" in name}
+        every = {task.name: [task.name] for task in self.task_list} | groups
+        words: list[str] = []
+        for word in self.sel_tasks:
+            words += (self.matching(word, every) or [word]) if word in patterns else [word]
+        self.sel_tasks = words
 
     def _task_names(self) -> list[str]:
         """What of the command line names tasks: not a task's options, nor what follows one that takes arguments."""

@@ -56,12 +56,14 @@ class Status(FactCommand):
         ready = record.get("ready") or {}
         alive = found.alive
         reasons = self.session.judge(goal).reasons if goal else ()
+        # without a goal, a node that nothing of the lane was seen on is only one of those that were looked at
+        seen = goal is not None or found.record is not None or found.main.startswith("unrecorded")
         current = not any(_differs(reason, goal) for reason in reasons) if goal else None
         return {
             "recipe": recipe,
             "cluster": goal.node if goal else None,
-            "node": found.node,
-            "nodes": list(found.nodes or (found.node,)),
+            "node": found.node if seen else None,
+            "nodes": list(found.nodes or (found.node,)) if seen else [],
             "state": found.text,
             "main": found.main,
             "remarks": found.remarks,
@@ -98,7 +100,8 @@ class Status(FactCommand):
         width = max((len(row["recipe"]) for row in rows), default=0)
         for row in sorted(rows, key=lambda row: (row["main"] == "not running", row["recipe"])):
             text = "; ".join((f"{row['main']}{_since(row)}", *row["remarks"]))
-            self.outstream.write(f"{row['recipe']:<{width + 2}}{row['cluster'] or row['node']:<10}{text}\n")
+            place = row["cluster"] or ", ".join(row["nodes"]) or "?"
+            self.outstream.write(f"{row['recipe']:<{width + 2}}{place:<10}{text}\n")
             if row["main"].startswith("unrecorded"):
                 self.outstream.write(spoken(f"    doit stop:{row['recipe']} ends it\n"))
             if row["rank"] is not None:

@@ -33,7 +33,7 @@ class Why(FactCommand):
         for step in sorted(steps, key=lambda step: step.goal.target not in targets):
             if not (step.unneeded and step.goal.uri.scheme in DOWNLOADS):  # an image may stand on twenty downloads
                 self._print(step)
-        return 0
+        return 2 if self.tell_problems(pos_args) else 0
 
     def _print(self, step: Step) -> None:
         goal = step.goal

@@ -6,7 +6,7 @@ import fnmatch
 import gc
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from doit.cmd_base import DoitCmdBase
@@ -144,6 +144,10 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             problem = self.session.problem_for(name)
             if problem is not None:
                 raise InvalidCommand(str(problem))
+            known_part = ":" not in name or name.split(":")[1] in self.session.workspace.images
+            lacking = self.session.lacking([name]) if known_part else {}  # else it is a typing error
+            if lacking:
+                raise InvalidCommand(_nothing_left(name, lacking.values()))
             raise InvalidCommand(_unknown(name, sorted(known), list(self.loader.cmd_names) if commands else []))
         return known
 
@@ -165,18 +169,32 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         known = self.checked(names)
         found: dict[str, Goal] = {}
         for name in names:
-            matching = fnmatch.filter(goals, name) if "*" in name else known.get(name, [])
+            matching = self.matching(name, known) if "*" in name else known.get(name, [])
             if not matching and not self.execute_tasks:
                 raise InvalidCommand(f"{name} is no goal: there is nothing to plan, it runs whenever it is asked for")
             found |= {task: goals[task] for task in matching}
         return tuple(found.values())
 
-    def tell_problems(self) -> int:
-        """Print what is wrong with parts of the workspace; the number of problems."""
-        problems = self.session.goals.problems
+    def matching(self, pattern: str, known: Mapping[str, list[str]]) -> list[str]:
+        """The goals that a pattern selects among the known names, those of groups that it fits as well."""
+        found = dict.fromkeys(task for name in fnmatch.filter(known, pattern) for task in known[name])
+        return [task for task in found if self.session.goals.is_part(task)]
+
+    def tell_problems(self, names: Iterable[str] = ()) -> int:
+        """Print what is wrong with parts of the workspace, or with those that groups among the names may lack goals
+        for want of; the number of problems.
+        """
+        named = list(names)
+        problems = self.session.lacking(named) if named else self.session.goals.problems
         for error in problems.values():
             sys.stderr.write(spoken(f"ERROR: {error}\n"))
         return len(problems)
+
+
+def _nothing_left(name: str, problems: Iterable[SparkbuildError]) -> str:
+    """There is no such group, and it may be for want of what cannot be read."""
+    lines = [line for error in problems for line in str(error).splitlines()]
+    return "\n".join([f"there is no task {name!r}: what it may stand for cannot be read", *(f"  {x}" for x in lines)])
 
 
 def _refused(error: OSError) -> str:

@@ -37,6 +37,11 @@ class Dependencies(Dependency):  # type: ignore[misc]
             if task.options.get("again"):
                 result.add_reason("facts", "asked for again")
                 return result
+        refused = session.refused.get(goal.target)
+        if refused is not None:
+            result.error_reason = str(refused)
+            result.add_reason("facts", result.error_reason, "error")
+            return result
         step = session.step(goal)
         state, reasons = step.state, step.reasons
         if state == MAYBE:

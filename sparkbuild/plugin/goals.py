@@ -10,8 +10,8 @@ import msgspec
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Goal
 from sparkbuild.images.docker import FILES, DockerSpec, archive_goal, python_in, reference, sync_goal
-from sparkbuild.images.dockerfile import DockerfileSpec, built_goal
-from sparkbuild.images.prune import prune_goal
+from sparkbuild.images.dockerfile import built_goal
+from sparkbuild.images.prune import BUILT, SERVED, UNUSED, PruneSpec, prune_goal
 from sparkbuild.images.venv import VenvSpec, folder_in_store, image_goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, artifact_goal
 from sparkbuild.nodes.sources import source_goal
@@ -42,6 +42,13 @@ class Goals(msgspec.Struct):
     def add(self, goal: Goal) -> Goal:
         """Keep a goal; the same goal asked for twice is one."""
         return self.by_task.setdefault(goal.task, goal)
+
+    def is_part(self, task: str) -> bool:
+        """Whether a goal belongs to the groups and patterns that its name fits: a base that only the build of another
+        image wants on its build node is made for that build, or by its own name.
+        """
+        goal = self.by_task.get(task)
+        return goal is None or not (goal.transient and goal.uri.scheme == "image")
 
 
 def assemble(workspace: Workspace) -> Goals:
@@ -142,10 +149,22 @@ class _Builder:
         return self.goals.add(built_goal(settings.build_node, spec, image.inputs, tuple(needs)))
 
     def prunes(self) -> None:
-        """Next to each docker image of the workspace on a node, the removal of older ones."""
-        for goal in tuple(self.goals.by_task.values()):
-            if goal.uri.scheme == "image" and isinstance(goal.spec, DockerSpec | DockerfileSpec):
-                self.goals.add(prune_goal(goal, self.workspace.config.images.keep))
+        """On every node, the removal of older images. Where docker is nowhere in use, only when it is asked for."""
+        workspace = self.workspace
+        images = [image for image in workspace.images.values() if not isinstance(image.spec, VenvImage)]
+        wanted = tuple(reference(image.name, self.archive(image).key) for image in images)
+        broken = [name.partition("/")[2] for name in self.goals.problems if name.startswith("images/")]
+        served = {
+            node
+            for recipe in workspace.recipes.values()
+            if recipe.spec.serve.runtime == "docker"
+            for node in workspace.nodes_of(recipe)
+        }
+        built_on = {image.spec.build_node for image in images if isinstance(image.spec, DockerfileImage)}
+        for node in workspace.config.nodes:
+            use = SERVED if node in served else BUILT if node in built_on else UNUSED
+            spec = PruneSpec(workspace.config.images.keep, wanted, tuple(broken), use)
+            self.goals.add(prune_goal(node, spec, asked_for=not (images or served)))
 
     def source(self, lock: SourceLock, component: str) -> Goal:
         """A git source on this machine. Raises LockError when the lock does not pin all of it."""
@@ -159,7 +178,6 @@ class _Builder:
 
     def recipe(self, recipe: Recipe, nodes: tuple[str, ...]) -> None:
         """All goals of a recipe: what it stages on each node, its lane, its report."""
-        self._check_runtime(recipe)
         blocks, exports = self.stagings.of(recipe, nodes)
         if is_reference(recipe.spec.image):
             images = [self.goals.add(goal) for goal in prebuilt_goals(self.workspace, recipe.spec.image, nodes)]
@@ -175,19 +193,6 @@ class _Builder:
             locks = {image.lock.name: image.lock.sha256 for image in used if image is not None}
             harness = self.image(bench.image, LOCAL)
             self.goals.add(bench_goal(recipe.name, recipe.spec.cluster, bench, lane, harness, locks=locks))
-
-    def _check_runtime(self, recipe: Recipe) -> None:
-        """A container runs in a docker image, a process in an environment."""
-        image = self.workspace.images.get(recipe.spec.image)
-        kind = "venv" if image is not None and isinstance(image.spec, VenvImage) else "docker"
-        runtime = recipe.spec.serve.runtime
-        if (kind == "docker") != (runtime == "docker"):
-            raise ConfigError(
-                f"image {recipe.spec.image} is of kind {kind}, and runtime {runtime} cannot run it",
-                where=f"{recipe.dir}/recipe.toml",
-                wanted="runtime docker with an image of kind docker or dockerfile, or process with one of kind venv",
-                next=f'set runtime = "{"docker" if kind == "docker" else "process"}" in [serve]',
-            )
 
     def _lane(
         self,

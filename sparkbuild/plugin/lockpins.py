@@ -17,6 +17,7 @@ from sparkbuild.workspace.sourcelock import SourceLock
 from sparkbuild.workspace.suggest import did_you_mean
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_WORDS = {"git": "REF", "image": "TAG", "wheel": "VERSION"}
 _TAG = re.compile(r"\w[\w.-]{0,127}")
 # What else locks have of a component that goes by its commit, and that only a build can tell.
 _FOLLOWS = (".bundle.sha256", ".package.tree", ".version", ".wheel.sha256", ".extension.sha256")
@@ -51,7 +52,7 @@ def pin_all(lock: SourceLock, asked: Mapping[str, str], run: Run) -> list[Change
     asked = {name if name in kinds else _whole(name, kinds): ref for name, ref in asked.items()}
     for name, ref in asked.items():
         if name not in kinds:
-            hint = did_you_mean(name, kinds) or "a component of the lock"
+            hint = did_you_mean(name, _asked_for(kinds)) or "a component of the lock"
             raise LockError(f"{lock.path} has no component `{name}` to update", where=f"{lock.path}:1", wanted=hint)
         if not ref:
             raise LockError(f"`{name}=` names nothing", wanted=f"{name}=<branch, tag, commit or version>")
@@ -61,10 +62,25 @@ def pin_all(lock: SourceLock, asked: Mapping[str, str], run: Run) -> list[Change
     if not followed:
         raise LockError(
             f"nothing in {lock.path} follows a branch or a tag",
-            wanted="component=ref, or `<component>.ref` in the lock",
-            next=f"name what to update, as in `doit lock:update {lock.name} {next(iter(kinds), 'component')}=REF`",
+            wanted="component=ref, or `<component>.ref` in the lock" if _asked_for(kinds) else "",
+            next=_example(kinds, lock.name),
         )
     return [_pin(kinds[name], name, ref, lock, run) for name, ref in followed]
+
+
+def _asked_for(kinds: Mapping[str, str]) -> list[str]:
+    """The components that `lock:update` can look up: a file by its URL has no versions."""
+    return [name for name, kind in kinds.items() if kind != "url"]
+
+
+def _example(kinds: Mapping[str, str], lock: str) -> str:
+    """What to do about a lock in which nothing is followed."""
+    name = next(iter(_asked_for(kinds)), "")
+    if name:
+        return f"name what to update, as in `doit lock:update {lock} {name}={_WORDS[kinds[name]]}`"
+    if kinds:
+        return f"all that it pins are files by their URL: write the new url and sha256, then `doit lock:verify:{lock}`"
+    return f"it pins local files at most: `doit lock:pin:{lock}`"
 
 
 def _whole(name: str, kinds: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sparkbuild.core.errors import LockError, SparkbuildError, UpstreamError
+from sparkbuild.core.errors import IntegrityError, LockError, SparkbuildError, UnsureError, UpstreamError
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.nodes.local import LocalAgent
@@ -29,7 +29,9 @@ _AT_ONCE = 4
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One component: `state` ok, FAIL, or ? where nobody answered; `text` says what was checked, or what was found."""
+    """One component: `state` ok; FAIL, it is provably another or gone; or ?, nobody could tell. `text` says what was
+    checked, or what was found.
+    """
 
     name: str
     state: str
@@ -57,9 +59,13 @@ class VerifyLock(_Action):
         run.note("\n".join(lines))
         failed = sum(row.state == FAIL for row in rows)
         silent = sum(row.state == UNKNOWN for row in rows)
+        unasked = f", {silent} could not be looked at" if silent else ""
         if failed:
-            raise LockError(f"{failed} of {len(rows)} components are not as locked", found="\n".join(lines))
-        self.result = "\n      ".join([f"{len(rows) - silent} of {len(rows)} components are as locked", *lines])
+            raise LockError(f"{failed} of {len(rows)} components are not as locked{unasked}", found="\n".join(lines))
+        head = f"{len(rows) - silent} of {len(rows)} components are as locked{unasked}"
+        if silent:
+            raise UnsureError(head, found="\n".join(lines), next="run again when what is asked answers")
+        self.result = "\n      ".join([head, *lines])
 
     def _means(self, lock: str) -> bool:
         return self.name in {"", lock}
@@ -115,14 +121,17 @@ class _Count:
         """Run one check."""
         try:
             made = Row(name, OK, check())
-        except UpstreamError as error:
-            made = Row(name, FAIL if error.reached else UNKNOWN, str(error))
         except SparkbuildError as error:
-            made = Row(name, FAIL, str(error))
+            made = Row(name, FAIL if _proves(error) else UNKNOWN, str(error))
         with self._guard:
             self._done += 1
             self._run.report(Progress("verify", self._done, self._total, "components"))
         return made
+
+
+def _proves(error: SparkbuildError) -> bool:
+    """Whether it says what is there, and not that nobody could look: a server that is down, a login, a full disk."""
+    return isinstance(error, LockError | IntegrityError) or (isinstance(error, UpstreamError) and error.reached)
 
 
 def _source(lock: SourceLock, name: str, run: Run) -> str:

@@ -16,7 +16,8 @@ def prebuilt_goals(workspace: Workspace, text: str, nodes: Iterable[str]) -> lis
     users = (recipe for recipe in workspace.recipes.values() if is_reference(recipe.spec.image))
     same = [recipe for recipe in users if parse(recipe.spec.image) == image]
     everywhere = tuple(dict.fromkeys(node for recipe in same for node in workspace.nodes_of(recipe)))
-    spec = PrebuiltSpec(_name(image), image, everywhere, each=workspace.config.images.pull == "each")
+    places = tuple(f"{recipe.dir}/recipe.toml" for recipe in same)
+    spec = PrebuiltSpec(_name(image), image, everywhere, workspace.config.images.pull == "each", places)
     return [prebuilt_goal(node, spec) for node in nodes]
 
 

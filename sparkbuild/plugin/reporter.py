@@ -11,6 +11,7 @@ from doit.exceptions import UnmetDependency
 from sparkbuild.core.plan import UNKNOWN
 from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin import units
+from sparkbuild.plugin.action import Unsure, came_with
 from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.hints import spoken
 from sparkbuild.plugin.progress import Display, display
@@ -27,10 +28,11 @@ class Reporter:
         self.outstream = outstream
         self.display: Display = display(outstream)
         self._started: dict[str, float] = {}
-        self._counts = {"made": 0, "up to date": 0, "failed": 0}
+        self._counts = {"made": 0, "up to date": 0, "failed": 0, "not tried": 0, "unknown": 0}
         self._errors: list[str] = []
         self._told: set[str] = set()
         self._begin = time.monotonic()
+        self.interrupted: dict[str, str] = {}  # task, what is left of it
 
     def initialize(self, tasks: Any, selected_tasks: Any) -> None:
         """Before the first task."""
@@ -60,19 +62,25 @@ class Reporter:
     def add_failure(self, task: Any, fail: Any) -> None:
         """A task failed, or could not be tried."""
         self.display.end(task.name)
-        self._counts["failed"] += 1
+        if not task.actions:
+            return  # a group: what failed is told of its tasks
+        unsure, untried = isinstance(fail, Unsure), isinstance(fail, UnmetDependency)
+        self._counts["unknown" if unsure else "not tried" if untried else "failed"] += 1
         message = getattr(fail, "message", None) or fail.get_msg()
-        if isinstance(fail, UnmetDependency):  # its message is nothing but their names
+        if untried:  # its message is nothing but their names
             message = f"not tried, since this was not made: {message}"
         message = str(message).removeprefix(f"ERROR: Task '{task.name}' checking dependencies: ")  # doit's words
         goal, session = goal_of(task), current()
-        if goal is not None and session is not None and session.step(goal).state == UNKNOWN:
-            texts = dict.fromkeys(reason.text for reason in session.step(goal).reasons)
+        if goal is not None and session is not None and not untried:
+            refused, step = session.refused.get(goal.target), session.step(goal)
+            texts = [str(refused)] if refused is not None else []
+            if step.state == UNKNOWN:
+                texts = texts or list(dict.fromkeys(reason.text for reason in step.reasons))
             fresh = [text if text not in self._told else text.partition("\n")[0] for text in texts]
             self._told.update(texts)  # what is wrong with a node is told once, and not with each goal on it
-            message = "\n".join(fresh)
+            message = "\n".join(fresh) or message
         text = "\n      ".join(str(message).rstrip().splitlines())
-        self.display.line(spoken(f"FAIL  {task.name}\n      {text}{self._log(task)}"))
+        self.display.line(spoken(f"{'?' if unsure else 'FAIL':<4}  {task.name}\n      {text}{self._log(task)}"))
 
     def skip_uptodate(self, task: Any) -> None:
         """A task is up to date."""
@@ -112,8 +120,14 @@ class Reporter:
         for error in self._errors:
             sys.stderr.write(f"ERROR: {error}\n")
         counts = [f"{count} {what}" for what, count in self._counts.items() if count]
-        if counts:
-            self.display.line(f"{', '.join(counts)}; {units.duration(time.monotonic() - self._begin)}")
+        words = [", ".join(counts)] if counts else []
+        broken = [f"{name} ({left})" if left else name for name, left in self.interrupted.items()]
+        if broken:
+            words.insert(0, f"interrupted in {', '.join(broken)}")
+        if words:
+            words.append(units.duration(time.monotonic() - self._begin))
+            words += ["what was finished is kept, and the same command goes on from there"] if broken else []
+            self.display.line("; ".join(words))
 
     def _why(self, task: Any, *, ok: bool = False) -> str:
         goal, session = goal_of(task), current()
@@ -135,8 +149,9 @@ class Reporter:
         if goal is not None and session is not None:
             made = session.made.get(goal.target)
             if made is None:
-                by_another = not session.force and not task.result  # a launch that is not waited for has a result
-                text += ", nothing to do: another run had made it" if by_another else ""
+                if not session.force and not task.result:  # a launch that is not waited for has a result
+                    giver = came_with(goal, session.made)
+                    text += f", nothing to do: {f'it came with {giver}' if giver else 'another run had made it'}"
             elif made[1]:
                 text += f", {units.size(made[1])}"
         if isinstance(task.result, str) and task.result:

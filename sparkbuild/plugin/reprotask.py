@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sparkbuild.core.errors import NotMadeError
+from sparkbuild.core.errors import NodeError, NotMadeError, SparkbuildError
 from sparkbuild.core.goal import Goal
+from sparkbuild.core.plan import OK, UNKNOWN, Verdict
 from sparkbuild.images.dockerfile import DockerfileSpec
 from sparkbuild.plugin.action import _Action
 from sparkbuild.plugin.session import Session
 
 _SHOWN = 20  # files of one layer in the message; the log has more
+_NAMED = 8  # folders in a line
 
 
 class Reproduce(_Action):
@@ -32,21 +34,52 @@ class Reproduce(_Action):
         run = here.surroundings(goal, {}, task=self.task.name)
         with here.pools.hold(goal.pools):
             for need in goal.needs:
-                if here.look_again(need).state != "ok":
+                verdict = here.look_again(need)
+                if verdict.state == UNKNOWN:
+                    raise _unasked(need, verdict, self.task.name)
+                if verdict.state != OK:
                     raise NotMadeError(
-                        f"{need.uri} is needed for that, and is not there", next=f"doit {need.task} {self.task.name}"
+                        f"{need.uri} is needed for that, and is not there",
+                        found="\n".join(reason.text for reason in verdict.reasons),
+                        next=f"doit {need.task} {self.task.name}",
                     )
             found = Builder(str(here.root), here.nodes).repro(goal.node, goal.spec, goal.key, run)
         layers, different = found["layers"], found["different"]
         if different:
             run.note(told(different, 10**6))
+        if different and all(layer["count"] == layer["dated"] for layer in different):
+            self.result = dated(different, layers)
+        elif different:
             raise NotMadeError(
                 f"two builds of {goal.spec.name} differ in {len(different)} of {layers} layers",
                 where=here.relative(log),
                 found=told(different, _SHOWN),
                 next="`touch -d @$SOURCE_DATE_EPOCH` mends times; caches and byte-code are best not written",
             )
-        self.result = f"two builds are the same, {layers} layers"
+        else:
+            self.result = f"two builds are the same, {layers} layers"
+
+
+def _unasked(need: Goal, verdict: Verdict, task: str) -> SparkbuildError:
+    """Nobody can say whether what is needed is there, which is not to say that it is missing."""
+    fact = verdict.fact if isinstance(verdict.fact, dict) else {}
+    return NodeError(
+        f"nobody can say whether {need.uri} is there, which is needed for that",
+        where=f"node {need.node}",
+        found="\n".join(dict.fromkeys(reason.text for reason in verdict.reasons)),
+        next=f"{fact['next']}, then doit {task}" if fact.get("next") else f"doit health, then doit {task}",
+    )
+
+
+def dated(different: list[dict[str, Any]], layers: int) -> str:
+    """The verdict on builds that differ in nothing but times of folders, in one line."""
+    paths = list(dict.fromkeys(row["path"] for layer in different for row in layer["files"]))
+    named = ", ".join(paths[:_NAMED]) + (", ..." if len(paths) > _NAMED else "")
+    where = f"in {len(different)} of {layers} layers"
+    return (
+        f"two builds have the same files; only times of folders differ, {where}: {named}."
+        f" This BuildKit does not rewrite them (docs/images.md says how a Dockerfile avoids that)"
+    )
 
 
 def told(different: list[dict[str, Any]], most: int) -> str:

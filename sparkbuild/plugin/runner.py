@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
-from doit.runner import MThreadRunner, Runner
+from doit.exceptions import DependencyError, UnmetDependency
+from doit.runner import ERROR, FAILURE, MThreadRunner, Runner
 
 from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.core.locks import TaskLock
@@ -22,6 +24,7 @@ class _Orderly:
     dep_manager: Any
     reporter: Any
     always_execute: bool
+    final_result: int
 
     def execute_task(self, task: Any) -> Any:
         """Run a task's actions under its lock; a task that another run made meanwhile is not made again."""
@@ -50,6 +53,20 @@ class _Orderly:
         finally:
             self._release(node.task)
 
+    def _handle_task_error(self, node: Any, base_fail: Any) -> None:
+        """A failure that brings an exit code of its own has it, unless something else failed as well. What could not be
+        looked at failed; what was not tried for that adds nothing. doit calls both an error, as if of its own.
+        """
+        before = self.final_result
+        super()._handle_task_error(node, base_fail)  # type: ignore[misc]
+        code = int(getattr(base_fail, "code", 0))
+        if code and before in {0, code}:
+            self.final_result = code
+        elif isinstance(base_fail, UnmetDependency):
+            self.final_result = before or FAILURE
+        elif isinstance(base_fail, DependencyError) and before != ERROR:
+            self.final_result = FAILURE
+
     def run_tasks(self, task_dispatcher: Any) -> None:
         """Run; when told to stop, give the steps at work time to clean up before the process ends."""
         self._tasks = task_dispatcher.tasks
@@ -63,6 +80,7 @@ class _Orderly:
         """Let what is at work clean up, and tell what became of it; a second signal ends that at once."""
         session = current()
         left: tuple[str, ...] = tuple(cancel.cut)
+        began = dict.fromkeys((*cancel.ended, *cancel.at_work))
         try:
             if session is not None:
                 session.runlog.write("interrupted", code=stop.code)
@@ -73,12 +91,24 @@ class _Orderly:
         except Interrupted as again:
             stop.code = again.code
         left = tuple(dict.fromkeys((*cancel.cut, *left, *cancel.at_work)))
+        broken = self._broken(began)
         for name, text in session.told if session is not None else ():
-            self._note(None, f"{name}: {text}")
+            if name in broken and "\n" not in text:
+                broken[name] = text
+            else:
+                self._note(None, f"{name}: {text}")
+        self.reporter.interrupted = broken  # said at the very end; another reporter than ours does not look
         for name in left:
             basename, _, rest = name.partition(":")
             next_ = f"doit status, doit stop:{rest}" if basename == "serve" else "run it again"
             self._note(None, f"{name} was at work and was not cleaned up: {next_}")
+
+    def _broken(self, names: Iterable[str]) -> dict[str, str]:
+        """Of the steps that were at work, those that a signal ended; what is left of them is still to be said."""
+        session = current()
+        made = session.made if session is not None else {}
+        goals = {name: goal_of(self._tasks[name]) for name in names if name in self._tasks}
+        return {name: "" for name, goal in goals.items() if goal is None or goal.target not in made}
 
     def _made(self, task: Any) -> bool:
         self.dep_manager.backend.reload(task.name)

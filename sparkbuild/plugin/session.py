@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from sparkbuild.core import STATE
-from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.errors import ConfigError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Plan, Step, Verdict, closure
 from sparkbuild.core.plan import plan as make_plan
 from sparkbuild.core.pools import Pools
+from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.core.runlog import RunLog
 from sparkbuild.core.state import Made, StateStore
@@ -32,6 +33,17 @@ from sparkbuild.workspace.load import load
 STATE_FILE = f"{STATE}/state.db"
 GRACE = 15.0  # seconds a lane gets to stop when its recipe cannot say so
 _POOLS = {"build": 1, "fetch": 2, "nas": 16, "bench": 1}
+# Basename of tasks -> the folder whose parts they are named after, and those which decide what else there is of them.
+_MADE_FROM: dict[str, tuple[str, tuple[str, ...]]] = {
+    "artifact": ("locks", ("recipes", "images")),
+    "bench": ("recipes", ()),
+    "image": ("images", ("recipes",)),
+    "prune": ("", ("recipes", "images")),
+    "serve": ("recipes", ()),
+    "source": ("locks", ("images",)),
+    "stage": ("recipes", ()),
+    "sync": ("images", ("recipes",)),
+}
 
 
 class Session:
@@ -58,6 +70,7 @@ class Session:
         self.staging: dict[str, str] = {}  # target -> what --stage says of it: skip or force
         self.listing = False
         self.progress: Any = None
+        self.refused: dict[str, SparkbuildError] = {}  # target -> why this run does not try it
         self.told: list[tuple[str, str]] = []  # task, what became of it: said when the run is interrupted
         self.made: dict[str, tuple[float, int]] = {}  # target -> seconds, bytes, of what this run made
         self._last: dict[str, Made] | None = None
@@ -127,10 +140,37 @@ class Session:
         node that serves another lane. A node that does not answer was told already.
         """
         kind: Any = self.kinds[step.goal.uri.scheme]
-        if step.verdict.state == UNKNOWN or not hasattr(kind, "preflight"):
+        tag = any(reason.part == "tag" for reason in step.verdict.reasons)  # what it means now is worth asking
+        if (step.verdict.state == UNKNOWN and not tag) or not hasattr(kind, "preflight"):
             return None
         found: SparkbuildError | None = kind.preflight(step.goal, step.verdict)
         return found or (stageoption.missing(self, step, self.staging) if self.staging else None)
+
+    def refusals(self, made: Plan) -> dict[str, SparkbuildError]:
+        """Why goals of a plan would fail, by target. What needs one of them is left out: that would be no news, and
+        what it says of itself may follow from the same cause.
+        """
+        found: dict[str, SparkbuildError] = {}
+        refused: set[str] = set()
+        for step in made.stale:
+            if not refused.isdisjoint(need.target for need in step.goal.needs):
+                refused.add(step.goal.target)
+            elif (error := self.preflight(step)) is not None:
+                found[step.goal.target] = error
+                refused.add(step.goal.target)
+        return found
+
+    @staticmethod
+    def with_refused_images(made: Plan, refusals: Mapping[str, SparkbuildError]) -> Plan:
+        """The plan in which an image that cannot be had is unknown, and says why."""
+
+        def seen(step: Step) -> Step:
+            error = refusals.get(step.goal.target)
+            if error is None or step.goal.uri.scheme != "image":
+                return step
+            return Step(step.goal, UNKNOWN, (Reason("image", str(error)),), None, step.verdict)
+
+        return Plan(tuple(seen(step) for step in made))
 
     def _target(self, goal: Goal, run: Run) -> Any:
         del run
@@ -170,7 +210,9 @@ class Session:
             return str(path)
 
     def groups(self) -> dict[str, list[str]]:
-        """Names that stand for several goals (`stage`, `stage:demo`, `stage:demo:dgx1`) and the tasks of these."""
+        """Names that stand for several goals (`stage`, `stage:demo`, `stage:demo:dgx1`) and the tasks of these. What is
+        no part of a group is all there is of one that would be empty without it, but for the groups of a basename.
+        """
         found: dict[str, list[str]] = {}
         for task in self.goals.by_task:
             pieces = task.split(":")
@@ -178,7 +220,10 @@ class Session:
                 name = ":".join(pieces[:end])
                 if name not in self.goals.by_task:
                     found.setdefault(name, []).append(task)
-        return found
+        for name, tasks in tuple(found.items()):
+            parts = [task for task in tasks if self.goals.is_part(task)]
+            found[name] = parts or (tasks if ":" in name else [])
+        return {name: tasks for name, tasks in found.items() if tasks}
 
     def stoppable(self) -> dict[str, tuple[tuple[str, ...], float]]:
         """Recipes whose lane can be stopped: nodes and grace. A lane must stay stoppable while its recipe is broken
@@ -203,13 +248,41 @@ class Session:
         """The configuration error that keeps a task of this name from existing, if there is one."""
         basename, _, rest = task.partition(":")
         name = rest.split(":", 1)[0]
-        folder = "images" if basename in {"image", "prune", "sync", "repro"} else "recipes"
+        folder = "images" if basename in {"image", "sync", "repro"} else "recipes"
         return self.goals.problems.get(f"{folder}/{name}")
+
+    def lacking(self, names: Iterable[str]) -> dict[str, ConfigError]:
+        """The broken parts of the workspace for want of which the groups and patterns among the names may lack goals,
+        as `problems`.
+        """
+        groups = [name for name in names if name not in self.goals.by_task or name.startswith("prune:")]
+        wanted = [name for name in groups if "://" not in name]
+        return {
+            part: error
+            for part, error in self.goals.problems.items()
+            if any(_may_lack(name, *part.partition("/")[::2]) for name in wanted)
+        }
 
     def close(self) -> None:
         """End the connections, fold the state file."""
         self.nodes.close()
         self.state.close()
+
+
+def _may_lack(name: str, folder: str, broken: str) -> bool:
+    """Whether a group or pattern would have goals of a broken recipe, image or lock, or may for all one can read."""
+    literal, star, _ = name.partition("*")
+    wanted = literal if star else f"{literal}:"
+    for basename, (by_name, by_any) in _MADE_FROM.items():
+        if folder == by_name:
+            goals = f"{basename}:{broken}:"
+        elif folder in by_any:
+            goals = f"{basename}:"
+        else:
+            continue
+        if goals.startswith(wanted) or wanted.startswith(goals):
+            return True
+    return False
 
 
 _sessions: dict[Path, Session] = {}

@@ -16,6 +16,7 @@ _VALUE = re.compile(r"\{\{-?\s*(.*?)\s*-?\}\}")
 _DIRECTIVE = re.compile(r"#\s*(\w+)\s*=\s*(\S+)")
 _HEREDOC = re.compile(r"<<-?\s*([\"']?)(\w+)\1")
 _URL = re.compile(r"[a-z+]+://|git@", re.IGNORECASE)
+_OURS = re.compile(r"(?:(?:index\.)?docker\.io/)?sparkbuild/([^/:@]+)")  # what docker calls an image of the workspace
 
 
 class Instruction(msgspec.Struct, frozen=True):
@@ -118,14 +119,14 @@ def _stages(instructions: list[Instruction], rules: Rules) -> Iterator[Fault]:
             words = instruction.words
             image = words[0] if words else ""
             if not stages and image != base:
-                wanted = f"FROM {rules.base}, the `base` of image.toml"
+                wanted = _of_workspace(image) or f"FROM {rules.base}, the `base` of image.toml"
                 yield Fault(instruction.line, "it does not start from the declared base", f"FROM {image}", wanted)
             elif image not in {base, "scratch"} and image.lower() not in stages:
                 yield Fault(
                     instruction.line,
                     "a stage starts from an image that is not declared",
                     f"FROM {image}",
-                    f"{rules.base}, scratch, or a stage above",
+                    _of_workspace(image) or f"{rules.base}, scratch, or a stage above",
                 )
             stages.append(words[2].lower() if len(words) > 2 and words[1].upper() == "AS" else "")
         else:
@@ -135,9 +136,17 @@ def _stages(instructions: list[Instruction], rules: Rules) -> Iterator[Fault]:
             for other in _others(instruction):
                 if other.lower() not in stages[:-1] and not (other.isdigit() and int(other) < len(stages) - 1):
                     what = "it takes files from an image that is not declared"
-                    yield Fault(instruction.line, what, other, "a stage above")
+                    yield Fault(instruction.line, what, other, _of_workspace(other) or "a stage above")
     if not stages:
         yield Fault(1, "it has no FROM", "", f"FROM {rules.base}")
+
+
+def _of_workspace(image: str) -> str:
+    """What to write instead of docker's name for an image of the workspace; "" for any other image."""
+    match = _OURS.match(image)
+    if match is None:
+        return ""
+    return f'FROM {TEMPLATE_BASE}, and base = "image:{match[1]}" in image.toml: that is an image of the workspace'
 
 
 def _others(instruction: Instruction) -> Iterator[str]:

@@ -6,7 +6,7 @@ from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace import toml
 from sparkbuild.workspace.findings import Findings
 from sparkbuild.workspace.reference import is_reference, parse
-from sparkbuild.workspace.schema import Config, RecipeFile, Serve
+from sparkbuild.workspace.schema import Config, RecipeFile, Serve, VenvImage
 from sparkbuild.workspace.sourcelock import SourceLock
 from sparkbuild.workspace.stagingblocks import check_blocks
 from sparkbuild.workspace.workspace import Image, Recipe
@@ -42,8 +42,9 @@ def load_recipe(
         _check_reference(spec, findings)
     elif spec.image not in images:
         findings.reference(("image",), spec.image, "images", images, problems)
-    if spec.bench is not None and spec.bench.image not in images:
-        findings.reference(("bench", "image"), spec.bench.image, "images", images, problems)
+    _check_runtime(spec, findings, images)
+    if spec.bench is not None:
+        _check_harness(spec.bench.image, findings, images, problems)
     findings.unique("gates", [gate.id for gate in spec.gates])
     findings.unique("staging", [block.id for block in spec.staging])
     check_blocks(spec, findings, config, locks, problems)
@@ -56,6 +57,44 @@ def load_recipe(
 
 def _check_reference(spec: RecipeFile, findings: Findings) -> None:
     try:
-        parse(spec.image)
+        image = parse(spec.image)
     except ConfigError as error:
         findings.add_error(("image",), error)
+        return
+    if not image.digest and image.repository.startswith("sparkbuild/"):
+        findings.add(
+            ("image",),
+            "this is what docker calls an image of the workspace",
+            found=spec.image,
+            wanted=f'its name in images/: image = "{image.name}"',
+        )
+
+
+def _check_runtime(spec: RecipeFile, findings: Findings, images: dict[str, Image]) -> None:
+    """A container runs in a docker image, a process in an environment."""
+    image = images.get(spec.image)
+    if image is None and not is_reference(spec.image):
+        return
+    kind = "docker" if image is None else str(image.spec.__struct_config__.tag)
+    runtime = "process" if kind == "venv" else "docker"
+    if runtime != spec.serve.runtime:
+        findings.add(
+            ("serve", "runtime"),
+            f"image {spec.image} is of kind {kind}, and runtime {spec.serve.runtime} cannot run it",
+            wanted="runtime docker with an image of kind docker or dockerfile, or process with one of kind venv",
+            next_=f'set runtime = "{runtime}" in [serve]',
+        )
+
+
+def _check_harness(name: str, findings: Findings, images: dict[str, Image], problems: dict[str, ConfigError]) -> None:
+    """A harness is a process on this machine."""
+    image = images.get(name)
+    if image is None:
+        findings.reference(("bench", "image"), name, "images", images, problems)
+    elif not isinstance(image.spec, VenvImage):
+        findings.add(
+            ("bench", "image"),
+            f"image {name} is of kind {image.spec.__struct_config__.tag}, and a harness runs as a process",
+            wanted="an image of kind venv",
+            next_="name one that has the harness, such as `harness`",
+        )

@@ -24,6 +24,7 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         super().__init__(str(path), _Handler)
         self.path = str(path)
         self.containers: list[dict[str, Any]] = []
+        self.images: list[dict[str, Any]] = []
         self.broken = False
         self.asked: list[str] = []
 
@@ -43,6 +44,27 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.containers.append(found)
         return str(found["Id"])
 
+    def image(self, letter: str, *tags: str, key: str = "", digest: str = "", named: int = 0) -> None:
+        """An image; `key` is that of its label, `named` orders when it got its name."""
+        self.images.append({
+            "Id": f"sha256:{letter * 64}",
+            "RepoTags": list(tags),
+            "RepoDigests": [digest] if digest else [],
+            "Labels": {"sparkbuild.key": key} if key else {},
+            "Size": 1_000_000,
+            "Metadata": {"LastTagTime": f"2026-01-01T00:00:{named:02d}Z"},
+            "Architecture": "amd64",
+            "RootFS": {"Layers": [f"sha256:{letter * 64}"]},
+        })  # fmt: skip
+
+    def untag(self, path: str) -> tuple[int, Any]:
+        """Take a name away, and the image with its last."""
+        name = urllib.parse.unquote(urllib.parse.urlsplit(path).path.removeprefix("/images/"))
+        for one in self.images:
+            one["RepoTags"] = [tag for tag in one["RepoTags"] if tag != name]
+        self.images = [one for one in self.images if one["RepoTags"]]
+        return 200, []
+
     def answer(self, path: str) -> tuple[int, Any]:
         """Status and body."""
         self.asked.append(path)
@@ -53,7 +75,9 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             filters = json.loads(urllib.parse.parse_qs(where.query).get("filters", ["{}"])[0])
             wanted = [label.partition("=")[0] for label in filters.get("label", ())]
             return 200, [one for one in self.containers if all(label in one["Labels"] for label in wanted)]
-        name = where.path.split("/")[2]
+        name = urllib.parse.unquote(where.path.removesuffix("/json").split("/", 2)[-1])
+        if where.path == "/info" or where.path.startswith("/images/"):
+            return self._of_images(where.path, name)
         for one in self.containers:
             if name in (one["Id"], one["Names"][0].lstrip("/")):
                 config = {"Labels": one["Labels"], "Image": "x:1", "Tty": False}
@@ -65,10 +89,24 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 }
         return 404, {"message": f"no such container: {name}"}
 
+    def _of_images(self, path: str, name: str) -> tuple[int, Any]:
+        if path == "/info":
+            return 200, {"Architecture": "x86_64", "Driver": "overlay2", "DockerRootDir": "/"}
+        if path == "/images/json":
+            return 200, self.images
+        found = (one for one in self.images if name in {one["Id"][7:], *one["RepoTags"], *one["RepoDigests"]})
+        image = next(found, None)
+        return (404, {"message": f"no such image: {name}"}) if image is None else (200, image)
+
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        status, body = self.server.answer(self.path)  # type: ignore[attr-defined]
+        self._answer(*self.server.answer(self.path))  # type: ignore[attr-defined]
+
+    def do_DELETE(self) -> None:
+        self._answer(*self.server.untag(self.path))  # type: ignore[attr-defined]
+
+    def _answer(self, status: int, body: Any) -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

@@ -204,7 +204,7 @@ def test_a_ref_that_moved(repo: Repo, store: Store):
     now = repo.git("rev-parse", "HEAD")
     repo.git("reflog", "expire", "--expire=now", "--all")
     repo.git("gc", "-q", "--prune=now")
-    text = failed(store.export(source), "node")
+    text = failed(store.export(source), "gone")
     assert f"commit {source['commit']} is not in the repository" in text
     assert f"`main` is at {now} now" in text
     assert "doit lock:update eng engine=main" in text
@@ -214,8 +214,8 @@ def test_a_ref_that_moved(repo: Repo, store: Store):
 def test_a_commit_that_never_was(repo: Repo, store: Store):
     source = pin(repo, ref="")
     source["commit"] = "2" * 40
-    assert "it has no such commit" in failed(store.export(source), "node")
-    assert "`gone` is gone too" in failed(store.export({**source, "ref": "gone"}), "node")
+    assert "it has no such commit" in failed(store.export(source), "gone")
+    assert "`gone` is gone too" in failed(store.export({**source, "ref": "gone"}), "gone")
 
 
 def test_a_tag_object_is_no_commit(repo: Repo, store: Store):
@@ -240,14 +240,14 @@ def test_servers_that_fail(repo: Repo, store: Store, wrong: str, text: str):
     with serving(repo.path.parent) as server:
         server.wrong = wrong
         source = pin(repo, repository=f"{server.url}/engine/.git")
-        assert text in failed(store.export(source), "node")
+        assert text in failed(store.export(source), "gone" if wrong == "404" else "node")
         assert store.nothing_left(source)
         server.wrong = ""
         store.made(source)  # and it goes on when the server is well again
 
 
 def test_repository_gone(repo: Repo, store: Store):
-    text = failed(store.export(pin(repo, repository="file:///nonexistent/engine")), "node")
+    text = failed(store.export(pin(repo, repository="file:///nonexistent/engine")), "gone")
     assert "there is no such repository" in text
     with socket.socket() as closed:  # bound and not listening: a port that was let go is soon another test's server
         closed.bind(("127.0.0.1", 0))

@@ -175,6 +175,13 @@ def test_verdicts(kind: SyncKind, fact: dict[str, Any], last: Made | None, state
     assert text in "\n".join(reason.text for reason in verdict.reasons)
 
 
+def test_before_it_is_made_nobody_knows_how_much_of_it_will_move(kind: SyncKind) -> None:
+    """The last one may have been sent whole, and the next be one small layer."""
+    assert judged(kind, MISSING, LAST).bytes is None
+    same = Made(goal().key.digest, goal().key.parts, 1.0, 2.0, 150_000_000, "run")
+    assert judged(kind, MISSING, same).bytes == 150_000_000
+
+
 def test_what_is_there_is_told(kind: SyncKind) -> None:
     fact = {"present": True, "architecture": "amd64", "layers": LAYERS, "bytes": 151_900_000}
     verdict = judged(kind, fact)
@@ -298,7 +305,7 @@ def space(root: Path, toml: str = TOML) -> Path:
 def test_an_image_that_nobody_uses_can_be_assembled(tmp_path: Path) -> None:
     goals = assemble(load(space(tmp_path)))
     assert goals.problems == {}
-    assert list(goals.by_task) == ["artifact:pins:libc6", "artifact:pins:libstdc++6", "image:ranks"]
+    assert list(goals.by_task) == ["artifact:pins:libc6", "artifact:pins:libstdc++6", "image:ranks", "prune:local"]
     made = goals.by_task["image:ranks"]
     assert [need.task for need in made.needs] == ["artifact:pins:libc6", "artifact:pins:libstdc++6"]
     assert all(need.node == "local" for need in made.needs)

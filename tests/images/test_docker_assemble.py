@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent import assembled, debs
+from sparkbuild.agent import assembled, debs, layerstore
 from sparkbuild.agent.assemble import run
 from sparkbuild.agent.layer import FILE, LINK, Entry, Layer
 from sparkbuild.agent.protocol import AgentError, Reporter
@@ -46,27 +46,21 @@ def folder(store: Path) -> Path:
 
 def layers(store: Path) -> list[dict[str, tarfile.TarInfo]]:
     found = []
-    with tarfile.open(folder(store) / "image.tar") as image:
-        for path in json.load(read(image, "manifest.json"))[0]["Layers"]:
-            data = read(image, path).read()
-            assert hashlib.sha256(data).hexdigest() == path.partition("/")[0]
-            with tarfile.open(fileobj=io.BytesIO(data)) as layer:
-                found.append({member.name: member for member in layer})
-                assert layer.getnames() == sorted(layer.getnames())
+    for digest in config(store)["rootfs"]["diff_ids"]:
+        data = Path(layerstore.path_of(str(store), digest)).read_bytes()
+        assert f"sha256:{hashlib.sha256(data).hexdigest()}" == digest
+        with tarfile.open(fileobj=io.BytesIO(data)) as layer:
+            found.append({member.name: member for member in layer})
+            assert layer.getnames() == sorted(layer.getnames())
     return found
 
 
-def read(image: tarfile.TarFile, name: str) -> Any:
-    file = image.extractfile(name)
-    assert file is not None
-    return file
-
-
 def config(store: Path) -> dict[str, Any]:
-    with tarfile.open(folder(store) / "image.tar") as image:
-        (manifest,) = json.load(read(image, "manifest.json"))
-        found: dict[str, Any] = json.load(read(image, manifest["Config"]))
-    assert manifest["RepoTags"] == ["sparkbuild/tiny:abc"]
+    text = (folder(store) / "config.json").read_bytes()
+    receipt = json.loads((folder(store) / "receipt.json").read_bytes())
+    assert receipt["config"] == f"sha256:{hashlib.sha256(text).hexdigest()}"
+    found: dict[str, Any] = json.loads(text)
+    assert found["rootfs"]["diff_ids"] == receipt["layers"]
     return found
 
 
@@ -127,7 +121,8 @@ def test_files_are_a_layer_of_their_own(tmp_path: Path) -> None:
 def test_every_compression_gives_the_same_layer(tmp_path: Path, ending: str) -> None:
     for place, how in ((tmp_path / "a", ".xz"), (tmp_path / "b", ending)):
         run(request(place, [keep(place, "x_1_amd64.deb", deb(BUSYBOX, ending=how))]), Reporter())
-    assert (folder(tmp_path / "a") / "image.tar").read_bytes() == (folder(tmp_path / "b") / "image.tar").read_bytes()
+    one, other = ((folder(tmp_path / name) / "config.json").read_bytes() for name in "ab")
+    assert one == other, "it names the layers by their content"
 
 
 def wheel(path: Path) -> None:
@@ -161,7 +156,7 @@ def test_the_same_inputs_give_the_same_bytes_anywhere(tmp_path: Path) -> None:
             os.environ.clear()
             os.environ.update(before)
         assert answer.code == 0, answer.last
-        found.add(hashlib.sha256((folder(store) / "image.tar").read_bytes()).hexdigest())
+        found.add(hashlib.sha256((folder(store) / "config.json").read_bytes()).hexdigest())
         (_, wheels, _) = layers(store)
         site = "usr/local/lib/python3.11/dist-packages"
         assert f"{site}/tiny_pack/__init__.py" in wheels
@@ -177,7 +172,7 @@ def test_every_python_gives_the_same_bytes(tmp_path: Path) -> None:
         kept = [keep(store, f"{one}_1_amd64.deb", deb([(f"./usr/{one}/{one * 150}", one.encode())])) for one in "xyz"]
         answer = finish(start("assemble", request(store, kept, env={"A": "\u00e4"}), python=python))
         assert answer.code == 0, answer.last
-        found[python] = hashlib.sha256((folder(store) / "image.tar").read_bytes()).hexdigest()
+        found[python] = hashlib.sha256((folder(store) / "config.json").read_bytes()).hexdigest()
     assert len(set(found.values())) == 1, found
 
 
@@ -336,19 +331,47 @@ def test_it_is_there(made: Callable[[], dict[str, Any]], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("damage", ["truncate", "edit", "remove"])
-def test_an_archive_that_was_changed(made: Callable[[], dict[str, Any]], tmp_path: Path, damage: str) -> None:
-    assert made()["present"]
-    path = folder(tmp_path) / "image.tar"
+@pytest.mark.parametrize("what", ["layer", "config"])
+def test_an_image_that_was_changed(made: Callable[[], dict[str, Any]], tmp_path: Path, what: str, damage: str) -> None:
+    (layer,) = made()["layers"]
+    path = Path(layerstore.path_of(str(tmp_path), layer)) if what == "layer" else folder(tmp_path) / "config.json"
     content = path.read_bytes()
     path.unlink()
     if damage != "remove":
         path.write_bytes(content[:-1] if damage == "truncate" else content[:-1] + b"x")
     fact = made()
     assert fact["present"] is False
-    assert fact["problem"] == (
-        "its archive was removed" if damage == "remove" else "its archive is not what was written"
+    assert (
+        fact["problem"]
+        == {
+            ("layer", False): f"its layer {layer[:19]} is not what was written",
+            ("layer", True): f"its layer {layer[:19]} was removed",
+            ("config", False): "its config is not what was written",
+            ("config", True): "its layers were removed",
+        }[what, damage == "remove"]
     )
     assemble(tmp_path, BUSYBOX)
+    assert made()["present"]
+
+
+def test_a_store_holds_each_byte_once(tmp_path: Path) -> None:
+    assemble(tmp_path, BUSYBOX)
+    assert sorted(path.name for path in folder(tmp_path).iterdir()) == ["config.json", "receipt.json"]
+
+
+def test_a_store_of_an_earlier_version_is_complete_and_loses_its_archives(
+    made: Callable[[], dict[str, Any]], tmp_path: Path
+) -> None:
+    """It wrote every image a second time, as image.tar, which nothing reads any more."""
+    assert made()["present"]
+    receipt = json.loads((folder(tmp_path) / "receipt.json").read_bytes())
+    (folder(tmp_path) / "receipt.json").write_text(json.dumps({**receipt, "tar": "ab" * 32}))
+    for name in ("image.tar", "image.tar.stamp"):
+        (folder(tmp_path) / name).write_bytes(b"x" * 100)
+    assert made()["present"], "its layers are there"
+    asked = request(tmp_path, [keep(tmp_path, "x_1_amd64.deb", deb(BUSYBOX))], key="cd" * 32)
+    run(asked, Reporter())
+    assert not list(tmp_path.rglob("image.tar*"))
     assert made()["present"]
 
 
@@ -356,7 +379,7 @@ def test_old_archives_go_and_their_receipts_stay(tmp_path: Path) -> None:
     kept_deb = keep(tmp_path, "x_1_amd64.deb", GOOD)
     for number in range(4):
         run(request(tmp_path, [kept_deb], key=f"{number}" * 64), Reporter())
-    kept = {path.parent.name for path in tmp_path.rglob("image.tar")}
+    kept = {path.parent.name for path in tmp_path.rglob("config.json")}
     assert kept == {"2" * 12, "3" * 12}
     assert len(list(tmp_path.rglob("receipt.json"))) == 4
 

@@ -12,6 +12,7 @@ import pytest
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.plan import OK, RUN, UNKNOWN
+from sparkbuild.core.state import Made
 from sparkbuild.images.archive import ArchiveKind
 from sparkbuild.images.rendering import dockerfile, refuse_secrets
 from sparkbuild.plugin.goals import Goals, assemble
@@ -271,13 +272,26 @@ def test_a_secret_is_refused_and_not_told(tmp_path: Path, toml: str, text: str, 
 # --- verdicts --------------------------------------------------------------------------------------------------------
 
 
+DOWN = {"silent": "down", "next": "start it"}
+
+
 @pytest.mark.parametrize(
     ("fact", "state", "text"),
     [
         ({"unreachable": "x"}, UNKNOWN, "dgx1 does not answer: x"),
         ({"present": False, "engine": {"architecture": "amd64"}}, RUN, "not built yet"),
         ({"present": False, "engine": {"architecture": "arm64"}}, UNKNOWN, "image for amd64, build node dgx1 is arm64"),
-        ({"present": False, "engine": {"silent": "down", "next": "start it"}}, UNKNOWN, "asked: down (start it)"),
+        (
+            {"present": False, "engine": DOWN},
+            UNKNOWN,
+            "cannot be asked: down; image eng is built there\n",
+        ),
+        (
+            {"present": False, "engine": DOWN},
+            UNKNOWN,
+            "`build_node` in images/eng/image.toml to a node that has docker",
+        ),
+        ({"present": False, "engine": {"architecture": "arm64"}}, UNKNOWN, "set `build_node` in images/eng/image.toml"),
         ({"present": False, "problem": "its layer x was removed", "engine": {}}, RUN, "its layer x was removed"),
         ({"present": True, "layers": ["a"], "bytes": 1, "gates": [{}]}, OK, ""),
     ],
@@ -285,7 +299,8 @@ def test_a_secret_is_refused_and_not_told(tmp_path: Path, toml: str, text: str, 
 def test_verdicts(tmp_path: Path, fact: dict[str, Any], state: str, text: str) -> None:
     goal = goals(tmp_path).by_task["image:eng"]
     kind = ArchiveKind(str(tmp_path))
-    assert kind.query(goal) == {"name": "eng", "key": goal.key.digest, "builds": True}
+    name = f"sparkbuild/eng:{goal.key.short}"
+    assert kind.query(goal) == {"name": "eng", "key": goal.key.digest, "builds": True, "reference": name}
     verdict = kind.judge(goal, fact, None)
     assert verdict.state == state
     assert text in "\n".join(reason.text for reason in verdict.reasons)
@@ -297,6 +312,29 @@ def test_what_differs_is_told(tmp_path: Path) -> None:
     before = json.loads(json.dumps(goal.key.parts)) | {"base": "old"}
     verdict = ArchiveKind(str(tmp_path)).judge(goal, {"present": False, "other": {"parts": before}, "engine": {}}, None)
     assert [reason.part for reason in verdict.reasons] == ["base"]
+
+
+@pytest.mark.parametrize(
+    ("fact", "same", "size", "texts"),
+    [
+        ({}, True, 900, ["was built before, is gone"]),
+        ({}, False, None, ["base: old -> sparkbase"]),
+        ({"built": True}, False, None, ["docker has it as it was built: only the export is made"]),
+        ({"built": True, "bytes": 0}, False, 0, ["docker has it as it was built: only the export is made"]),
+        ({"problem": "its layer x was removed", "bytes": 70}, True, 70, ["its layer x was removed"]),
+        ({"problem": "its layer x was removed", "bytes": 70}, False, 70, ["its layer x was removed"]),
+    ],
+)
+def test_no_plan_promises_bytes_that_nobody_can_know(
+    tmp_path: Path, fact: dict[str, Any], same: bool, size: int | None, texts: list[str]
+) -> None:
+    """Of an image that is built anew, most layers may be the old ones; the size of the last one says nothing."""
+    goal = goals(tmp_path).by_task["image:eng"]
+    parts = goal.key.parts if same else {**goal.key.parts, "base": "old"}
+    last = Made(goal.key.digest if same else "0" * 64, parts, 1.0, 1.0, 900, "run")
+    verdict = ArchiveKind(str(tmp_path)).judge(goal, {"present": False, "engine": {}, **fact}, last)
+    told = [reason.text.replace(str(goal.key.parts["base"])[:12], "sparkbase") for reason in verdict.reasons]
+    assert (verdict.state, verdict.bytes, told) == (RUN, size, texts)
 
 
 def test_an_unpublished_component_is_refused_by_name(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def test_digests_and_tags(server: Server, asked: Registry, token: str):
     ("wrong", "reached", "words"),
     [
         ("404", True, "no such image or tag"),
-        ("403", True, "wants a login"),
-        ("401", True, "wants a login"),
+        ("403", False, "wants a login"),
+        ("401", False, "wants a login"),
         ("429", False, "does not answer as it should"),
         ("503", False, "does not answer as it should"),
         ("lies", True, "another manifest under the digest"),

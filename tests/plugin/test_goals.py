@@ -63,7 +63,9 @@ def test_the_goals_of_one_recipe(tmp_path: Path) -> None:
         "artifact:pins:data": "artifact://dgx1/pins/data",
         "stage:r:dgx1:data": "staged://dgx1/r/data",
         "serve:r": "lane://one/r",
+        **{f"prune:{node}": f"pruned://{node}/images" for node in ("local", "dgx1", "dgx2")},
     }
+    assert all(goals.by_task[f"prune:{node}"].transient for node in ("local", "dgx1", "dgx2")), "no docker image here"
     lane = goals.by_task["serve:r"]
     assert [need.task for need in lane.needs] == ["image:tiny", "stage:r:dgx1:data"]
     assert lane.nodes == ("dgx1",)

@@ -63,9 +63,9 @@ class Space:
         (self.index / "index.html").write_text("".join(f'<a href="{name}">{name}</a>\n' for name in names))
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    def doit(self, *arguments: str) -> Done:
+    def doit(self, *arguments: str, **more: str) -> Done:
         index = {"PIP_INDEX_URL": self.index.parent.as_uri(), "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": ""}
-        env = {**os.environ, **index}
+        env = {**os.environ, **index, **more}
         argv = [sys.executable, "-m", "doit", *arguments]
         done = subprocess.run(argv, cwd=self.root, env=env, capture_output=True, text=True, timeout=100, check=False)
         assert "Traceback" not in done.stdout + done.stderr
@@ -76,8 +76,8 @@ class Space:
         assert done.code == 0, done.out
         return done.out
 
-    def fails(self, *arguments: str, code: int = 1) -> str:
-        done = self.doit(*arguments)
+    def fails(self, *arguments: str, code: int = 1, **env: str) -> str:
+        done = self.doit(*arguments, **env)
         assert done.code == code, done.out
         return done.out
 
@@ -248,11 +248,65 @@ def test_verify_finds_what_is_other(space: Space):
     assert "no such image or tag" in out
 
 
-def test_a_registry_that_is_silent_is_no_failure(space: Space):
+def test_who_cannot_be_asked_is_no_failure_and_no_success(space: Space):
+    """Of each kind: a git server, a download, a wheel's index, a registry. Exit code 4, nothing is called FAIL."""
     space.server.wrong = "503"
-    out = space.ok("lock:verify")
-    assert "2 of 3 components are as locked" in out
-    assert "?    eng/runtime.base.image" in out
+    text = space.lock.read_text().replace("file:src/engine", "https://127.0.0.1:1/engine.git")
+    text += f"gone.artifact.url=http://127.0.0.1:1/x.deb\ngone.artifact.sha256={'a' * 64}\n"
+    space.lock.write_text(text)
+    env = {"PIP_INDEX_URL": "http://127.0.0.1:1/simple", "PIP_RETRIES": "0"}
+    out = space.fails("lock:verify", code=4, **env)
+    assert out.startswith("run   lock:verify\n")
+    assert "?     lock:verify" in out
+    assert "FAIL" not in out
+    assert "0 of 4 components are as locked, 4 could not be looked at" in out
+    for name in ("engine", "tiny", "gone", "runtime.base.image"):
+        assert f"?    eng/{name} " in out
+    for reason in ("the repository cannot be reached", "download failed", "HTTP 503", "Connection refused"):
+        assert reason in out
+    assert "1 unknown; " in out
+
+
+def test_what_is_another_counts_before_what_cannot_be_asked(space: Space):
+    space.server.wrong = "503"
+    space.lock.write_text(space.lock.read_text().replace(space.repo.tree(), "1" * 40))
+    out = space.fails("lock:verify")
+    assert "1 of 3 components are not as locked, 1 could not be looked at" in out
+
+
+@pytest.mark.parametrize("what", ["commit", "repository", "file"])
+def test_what_is_gone_is_a_failure(space: Space, what: str):
+    if what == "repository":
+        (space.root / "src/engine").rename(space.root / "src/other")
+    elif what == "commit":
+        space.lock.write_text(space.lock.read_text().replace(space.first, "1" * 40))
+    else:
+        pins = f"gone.artifact.url=file:x.deb\ngone.artifact.sha256={'a' * 64}\n"
+        space.lock.write_text(space.lock.read_text() + pins)
+    assert "1 of " in space.fails("lock:verify:eng")
+
+
+def test_only_what_can_be_updated_is_suggested(space: Space):
+    pins = f"busybox-static.artifact.url=file:x.deb\nbusybox-static.artifact.sha256={'a' * 64}\n"
+    git = f"engine.repository=file:src/engine\nengine.commit={space.first}\nengine.tree={'1' * 40}\n"
+    for part, wanted in (
+        (pins, "write the new url and sha256, then `doit lock:verify:eng`"),
+        (f"{pins}{git}engine.time=1\n", "as in `doit lock:update eng engine=REF`"),
+        (f"{pins}{_wheel(space)}", "as in `doit lock:update eng tiny=VERSION`"),
+        (f"{pins}a.image=127.0.0.1:1/a@sha256:{'a' * 64}\n", "as in `doit lock:update eng a.image=TAG`"),
+        ("release.name=x\n", "`doit lock:pin:eng`"),
+    ):  # fmt: skip
+        space.lock.write_text(FORMAT + part)
+        out = space.fails("lock:update", "eng", "--dry-run")
+        assert wanted in out
+        assert "busybox-static=" not in out
+    space.lock.write_text(FORMAT + pins + _wheel(space))
+    assert "busybox-static" not in space.fails("lock:update", "eng", "busybox-statik=1")
+
+
+def _wheel(space: Space) -> str:
+    names = {"name": "tiny", "version": "1.0", "file": "tiny-1.0-py3-none-any.whl", "sha256": space.sha256}
+    return "".join(f"tiny.wheel.{name}={value}\n" for name, value in names.items())
 
 
 def test_outdated(space: Space):

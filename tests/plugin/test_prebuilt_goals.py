@@ -52,7 +52,9 @@ def test_goals(root: Path) -> None:
     assert lane.needs == (first, second)
     assert lane.spec.image == f"sparkbuild/engine-{DIGEST[7:15]}:{first.key.short}"
     assert lane.spec.lock == f"ghcr.io/team/engine@{DIGEST}"
-    assert not [task for task in goals.by_task if task.startswith("prune:")], "it is not ours to remove"
+    prune = goals.by_task["prune:dgx1"]
+    assert (prune.spec.use, prune.spec.wanted) == ("served", ()), "images of a registry are not ours to remove"
+    assert goals.by_task["prune:local"].spec.use == "unused"
 
 
 def test_two_images_of_one_name_are_two_tasks(root: Path) -> None:

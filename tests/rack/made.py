@@ -89,7 +89,6 @@ def make(
         "config": f"sha256:{hashlib.sha256(text).hexdigest()}",
         "architecture": architecture,
         "gates": [],
-        "tar": "",
         "bytes": sum(sizes),
         "at": time.time(),
     }

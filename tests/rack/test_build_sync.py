@@ -29,7 +29,10 @@ def test_from_its_build_node_to_the_other(rack: Rack, tmp_path: Path) -> None:
     other = other.replace(first.host_key, second.host_key)
     put(yard.root, "config.toml", f'{text}\n{other}\n[clusters.pair]\nnodes = ["{first.name}", "{second.name}"]\n')
     put(yard.root, "recipes/r/recipe.toml", RECIPE)
-    yard.ok("sync:tiny")
+    told = yard.ok("sync:tiny").out
+    assert f"sync:tiny:{first.name}" in told
+    assert "nothing to do: it came with image:tiny" in told
+    assert "another run had made it" not in told
     reference = yard.receipt()["reference"]
     layers = [
         node.docker("image", "inspect", "--format", "{{json .RootFS.Layers}}", reference).out for node in rack.nodes
@@ -41,8 +44,18 @@ def test_from_its_build_node_to_the_other(rack: Rack, tmp_path: Path) -> None:
     assert set(yard.states("sync:tiny").values()) == {"ok"}
     (yard.root / "images/tiny/hello.sh").write_text("#!/bin/sh\necho hello again\n")
     plan = yard.plan("sync:tiny")
-    assert plan["image:tiny"]["state"] == "run"
+    there = f"sync:tiny:{second.name}"
+    assert (plan["image:tiny"]["state"], plan["image:tiny"]["bytes"]) == ("run", None)
+    assert plan[there]["bytes"] is None, "one small layer is new, and nobody knows that before it is built"
+    before = yard.receipt()
+    yard.ok("image:tiny")
+    new = yard.receipt()
+    lacks = sum(size for layer, size in zip(new["layers"], new["sizes"], strict=True) if layer not in before["layers"])
+    assert yard.plan("sync:tiny")[there]["bytes"] == lacks
     yard.ok("sync:tiny")
+    assert [entry["bytes"] for entry in yard.runs() if entry.get("event") == "made" and entry["task"] == there][
+        -1
+    ] == lacks
     assert (
         second.docker("run", "--rm", "--pull", "never", yard.receipt()["reference"], "/hello.sh").out == "hello again\n"
     )

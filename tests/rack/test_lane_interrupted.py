@@ -126,10 +126,16 @@ def test_a_ctrl_c_while_the_image_is_sent(lanes: Lanes) -> None:
     lanes.sleeping()
     lanes.ok("sync:demo-ranks")
     node = lanes.nodes[0]
-    found = node.docker("images", "--format", "{{.Repository}}:{{.Tag}}", "sparkbuild/demo-ranks").out.split()
-    node.docker("rmi", "--force", *found)
+    references = node.docker("images", "--format", "{{.Repository}}:{{.Tag}}", "sparkbuild/demo-ranks").out.split()
+    for reference in references:
+        node.docker("rmi", "--force", reference)  # also a name that a pull which was broken off has left
+
+    def begun() -> int:
+        return sum(entry["event"] == "start" and entry["task"] == "sync:demo-ranks:dgx1" for entry in lanes.runs())
+
+    before = begun()
     process = lanes.start(TASK)
-    until(lambda: lanes.has_begun("sync:demo-ranks:dgx1") or process.poll() is not None)
+    until(lambda: begun() > before or process.poll() is not None)
     done = interrupted(process)
     assert done.code == 130, done
     assert lanes.is_gone(), lanes.left()

@@ -14,7 +14,7 @@ import pytest
 
 from sparkbuild.core.errors import ConfigError, NodeError
 from sparkbuild.core.goal import Goal
-from sparkbuild.core.plan import OK, RUN, Verdict
+from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.images.docker import reference
 from sparkbuild.images.prebuilt import PrebuiltSpec, prebuilt_goal
 from sparkbuild.workspace.reference import parse
@@ -208,12 +208,14 @@ def here(published: tuple[Path, str, int]) -> Iterator[str]:
 def test_a_floating_tag_is_refused_with_its_digest(
     pair: Rack, op: Yard, published: tuple[Path, str, int], here: str
 ) -> None:
-    spec = PrebuiltSpec("engine", parse(f"{here}/team/engine:nightly"), (pair.nodes[0].name,))
+    places = ("recipes/r/recipe.toml",)
+    spec = PrebuiltSpec("engine", parse(f"{here}/team/engine:nightly"), (pair.nodes[0].name,), places=places)
     goal = prebuilt_goal(pair.nodes[0].name, spec)
     verdict = op.look(goal)
-    assert verdict.state == RUN
+    assert verdict.state == UNKNOWN
     error = op.kinds["image"].preflight(goal, verdict)
     assert isinstance(error, ConfigError)
+    assert error.where == "recipes/r/recipe.toml"
     assert error.found == f"it means {published[1]} now"
     assert error.next == f'write image = "{here}/team/engine@{published[1]}"'
     with pytest.raises(ConfigError, match="floating tag"):

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from sparkbuild.core.errors import NodeError, SpaceError, SparkbuildError
-from sparkbuild.core.plan import OK, UNKNOWN
+from sparkbuild.core.plan import OK, RUN, UNKNOWN
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.images.content import BLOBS, describe
-from sparkbuild.images.prune import prune_goal
+from sparkbuild.images.prune import PruneSpec, prune_goal
 from sparkbuild.images.transfer import _pieces
 from sparkbuild.nodes.relay import INCOMING, Blob, Relay
 from tests.rack.image import Image
@@ -391,15 +391,19 @@ def test_prune(op: Yard, node: Node) -> None:
         if image is images[0]:
             node.docker("tag", image.reference, "mine:1")
     used = node.docker("create", "--name", "user", images[1].reference, "true").out.strip()
-    goal = prune_goal(images[3].on(node.name), 2)
+    goal = prune_goal(node.name, PruneSpec(2, (images[3].reference,)))
     assert op.why(goal).startswith(f"run: removes {images[0].reference}, ")
     assert images[1].reference not in op.why(goal), "a container uses it"
     assert op.sync(goal) == 0
     assert op.look(goal).told == f"{images[1].reference} is used by user"
     assert names(node) == {"mine:1", *(image.reference for image in images[1:])}
     node.docker("rm", used)
+    assert op.look(prune_goal(node.name, PruneSpec(1, (images[1].reference,)))).state == RUN, "3 and 2 go"
+    moved = prune_goal(node.name, PruneSpec(2))  # the image is wanted here no more
+    assert op.why(moved).startswith(f"run: removes {images[1].reference}, ")
+    assert images[2].reference not in op.why(moved)
     assert op.why(goal).startswith(f"run: removes {images[1].reference}, ")
-    assert op.look(prune_goal(images[3].on(node.name), 3)).state == OK
+    assert op.look(prune_goal(node.name, PruneSpec(3, (images[3].reference,)))).state == OK
     node.docker("image", "rm", "mine:1")
 
 

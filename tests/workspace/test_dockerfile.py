@@ -76,6 +76,21 @@ def test_filled_in() -> None:
     rules = Rules("sparkbuild/x:abc", network=False, secrets=())
     assert told("FROM sparkbuild/x:abc\n", rules) == []
     assert told("FROM sparkbuild/x:abd\n", rules) == [(1, "it does not start from the declared base")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FROM docker.io/sparkbuild/r35:0d1be1f0c5a1\n",
+        "FROM sparkbuild/r35\n",
+        FROM + "FROM docker.io/sparkbuild/r35:latest AS other\n",
+        FROM + "COPY --from=index.docker.io/sparkbuild/r35:x /a /b\n",
+    ],
+)
+def test_docker_s_name_for_an_image_of_the_workspace(text: str) -> None:
+    (fault,) = faults(text, RULES)
+    wanted = 'FROM {{ base }}, and base = "image:r35" in image.toml: that is an image of the workspace'
+    assert fault.wanted == wanted
     assert told("FROM scratch\n", Rules("scratch", network=False, secrets=())) == []
 
 

@@ -92,6 +92,30 @@ def test_references(root: Path, old: str, new: str, line: int, says: tuple[str, 
     assert error.wanted == says[1]
 
 
+HARNESS = "port = 8000\n[bench]\nimage = 'box'"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "what"),
+    [
+        ("port = 8000", HARNESS, 9, "image box is of kind docker, and a harness runs as a process"),
+        ("port = 8000", HARNESS.replace("box", "wrap"), 9, "image wrap is of kind dockerfile, and a harness runs as"),
+        ('"eng"', '"box"', 5, "image box is of kind docker, and runtime process cannot run it"),
+        ("[serve]", '[serve]\nruntime = "docker"', 6, "image eng is of kind venv, and runtime docker cannot run it"),
+        ('"eng"', f'"team/x@sha256:{"a" * 64}"', 5, "is of kind docker, and runtime process cannot run it"),
+        ('"eng"', '"docker.io/sparkbuild/box:abc"', 2, "this is what docker calls an image of the workspace"),
+    ],
+)
+def test_an_image_of_the_wrong_kind(root: Path, old: str, new: str, line: int, what: str) -> None:
+    put(root, "images/box/image.toml", 'kind = "docker"\nlock = "eng"\nfiles = ["x"]\n')
+    put(root, "images/box/x", "x")
+    put(root, "images/wrap/image.toml", 'kind = "dockerfile"\nlock = "eng"\nbase = "image:box"\n')
+    put(root, "images/wrap/Dockerfile.j2", "FROM {{ base }}\n")
+    error = broken(root, old, new)
+    assert what in f"{error.what} {error.found}"
+    assert f"{DEMO}:{line}" in f"{error.where} {error.found}"
+
+
 def test_an_artifact_that_cannot_be_staged_from_is_told_before_it_is_fetched(root: Path) -> None:
     put(root, "locks/eng.source.lock", lock_text().replace("model.gguf", "model.tar.gz"))
     put(root, "recipes/other/recipe.toml", RECIPE[: RECIPE.index("[[staging]]")])
