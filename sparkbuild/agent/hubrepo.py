@@ -188,7 +188,13 @@ def size_of(path: str) -> int:
     try:
         found = nas.status(path)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise AgentError("a file of the source went away", kind="integrity", where=path) from error
+        raise AgentError(
+            "a file of the source went away",
+            kind="integrity",
+            where=path,
+            found="its name was there when it was asked for, and it cannot be opened",
+            next="run again in a minute, for clients of a NAS remember names; then download that file again",
+        ) from error
     except OSError as error:
         if isinstance(error, PermissionError):
             raise
