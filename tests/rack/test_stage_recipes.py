@@ -310,6 +310,36 @@ def test_exl3_on_two_nodes(site: Any, caches: Caches) -> None:
     assert not [path for path, size in read_of(here).items() if size >= MIB], "the other node has it"
 
 
+def test_exl3_from_a_nas_that_tells_of_files_it_has_no_more(site: Any, tmp_path: Path) -> None:
+    """For a minute `stat` answers with the right size for the end of a link that is gone: a check of sizes called such
+    a mirror complete. Opening tells, so that is refused, and nothing of it looks whole; when it is back, all is staged.
+    """
+    root = tmp_path / "nas/hub"
+    model, draft = HubCache(root, MODEL, COMMIT), HubCache(root, DRAFT, COMMIT)
+    for cache in (model, draft):
+        cache.add("model.safetensors", random.Random(1).randbytes(200_000), TWO_HOP)
+        cache.ref()
+    model.add(PAGES[1], b"rows", REAL)
+    here = site(EXL3, root.parent, 2, attr_s=60, entry_s=60)
+    stored = model.blob("model.safetensors").resolve()
+    at = f"{AT}/hub/{stored.relative_to(root)}"
+    look = ["stat", "-c", "%s", at]
+    for node in here.nodes:
+        node.run(look, check=True)
+    stored.rename(tmp_path / "aside")
+    refused = here.lanes.fails(f"stage:{EXL3}")
+    assert [node.run(look).out for node in here.nodes] == ["200000\n", "200000\n"], "this machine is too slow"
+    assert "a file of the source went away" in refused.text
+    assert at.rpartition("/")[2] in refused.text
+    for node in here.nodes:
+        assert not node.path(f"{WEIGHTS}/{model.name}/.sparkbuild/ledger.json").exists()
+    (tmp_path / "aside").rename(stored)
+    here.stage()
+    for node in here.nodes:
+        blob = node.path(f"{WEIGHTS}/{model.name}/blobs/{model.blob('model.safetensors').name}")
+        assert blob.read_bytes() == model.files["model.safetensors"]
+
+
 def read_of(site: Site) -> dict[str, int]:
     """How many bytes of each file of the NAS were read."""
     found: dict[str, int] = {}
