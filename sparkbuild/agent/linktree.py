@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from sparkbuild.agent import folder, linkwish, mountlist, stamps, uses
+from sparkbuild.agent import folder, index, linkwish, mountlist, stamps, uses
 from sparkbuild.agent.files import fsync_folder, inside
 from sparkbuild.agent.lanes import shelf_of
 from sparkbuild.agent.ledger import OURS, LedgerError
@@ -44,7 +44,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         for path in (dst, *sorted(set(folders))):  # everyone in this order, the export's own first
             locks.enter_context(folder.locked(path, partial(_waiting, reporter, path)))
         wish = linkwish.wish(what, store, dst)
-        return _Linking(dst, request, wish, reporter).run()
+        return index.noted(request, dst, _Linking(dst, request, wish, reporter).run)
 
 
 class _Linking:

@@ -12,7 +12,7 @@ import os
 import threading
 from typing import Any
 
-from sparkbuild.agent import digest, folder, ledger, links, stamps
+from sparkbuild.agent import digest, folder, index, ledger, links, stamps
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.assess import COPY, KEEP, REPAIR, Assessor, Task
 from sparkbuild.agent.copy import Copier
@@ -48,7 +48,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     try:
         wish = of_request(request, archives)
         with folder.locked(dst, lambda who: reporter.log(f"{dst} is being staged by another process ({who}): waiting")):
-            return _Staging(dst, request, wish, archives, reporter).run()
+            return index.noted(request, dst, _Staging(dst, request, wish, archives, reporter).run)
     except OSError as error:
         if error.errno not in _FULL:
             raise

@@ -17,6 +17,7 @@ from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
 from sparkbuild.staging.blocks import Place, Staged
+from sparkbuild.staging.eviction import owner
 from sparkbuild.workspace.stagingschema import ComposedExport, HubStaging, TreeExport
 
 # The version of the manifest that the agent writes (agent.mountlist.VERSION; a test holds the two together).
@@ -113,6 +114,7 @@ class ExportKind:
         del verdict
         spec: ExportSpec = goal.spec
         request = {"dst": spec.dst, "key": goal.key.digest, "parts": goal.key.parts, "what": spec.what}
+        request["owner"] = owner(goal, run.root)
         found = run.call(goal.node, "linktree", request)
         run.note(
             f"{found['files']} files in {spec.dst}: {found['made']} linked, {found['pointers']} symbolic links and "

@@ -14,6 +14,7 @@ from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.staging import about
+from sparkbuild.staging.eviction import owner
 
 if TYPE_CHECKING:
     from sparkbuild.staging.chain import Chains
@@ -98,6 +99,7 @@ class StagedKind:
             "bwlimit": spec.bwlimit,
             "linked": spec.linked,
             "full": run.force or bool(run.options.get("full")),
+            "owner": owner(goal, run.root),
         }
         if spec.shared and self._chains is not None:
             result = self._together(self._chains, goal, request, run)

@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from sparkbuild.agent import index, ledger
-from sparkbuild.staging.eviction import workspace
+from sparkbuild.agent import index
 from tests.engine import ROOT
 from tests.workspace_tool import Tool, bare
 
@@ -70,15 +69,6 @@ class Models(Tool):
         """Stage recipes, one after the other."""
         for name in names:
             self.ok(f"stage:{name}")
-            if index.entry(str(self.store), str(self.folder(name))) is None:
-                self._note(name)
-
-    def _note(self, name: str) -> None:
-        dst = str(self.folder(name))
-        made = ledger.read(dst)
-        assert made is not None
-        owner = {"recipe": name, "block": "data", "workspace": workspace(self.root)}
-        index.noted({"store": str(self.store), "key": made.key, "owner": owner}, dst, lambda: {"total": made.total})
 
     def entry(self, name: str) -> dict[str, Any]:
         """What the index of the node says of a recipe's folder."""
