@@ -90,10 +90,12 @@ class RowSource:
         self._weights = _Rows(WEIGHT, desc["weight"], desc["hi"])
         self._scales = _Rows(SCALE, desc["scale"], desc["hi"])
         self._file = FileSource(self.path)
+        self._files = [self._file]  # of the weights, and of the scales: see FileSource.again
         try:
             self._check_shard()
+            self._files.append(self._file.again())
         except BaseException:
-            self._file.close()
+            self.close()
             raise
         self._lay = _Joined(self._layout) if numpy is None else _Strided(self._layout, numpy)
 
@@ -108,7 +110,8 @@ class RowSource:
 
     def check(self) -> None:
         """Compare the shard with what it was, and its link: another revision may have been put in its place."""
-        self._file.check()
+        for file in self._files:
+            file.check()
         found = link_text(self.path)
         if found != self._desc["link"]:
             raise AgentError(
@@ -122,7 +125,8 @@ class RowSource:
 
     def close(self) -> None:
         """Close the shard."""
-        self._file.close()
+        for file in self._files:
+            file.close()
 
     def _check_shard(self) -> None:
         length = self._desc["header_bytes"]
@@ -151,8 +155,8 @@ class RowSource:
         first = at // layout.unit
         row = first * layout.rows
         count = min(-(-(at + len(view)) // layout.unit) * layout.rows, self._count) - row
-        for rows in (self._weights, self._scales):
-            count = min(count, rows.load(self._file, self._lo + row, count, layout.rows))
+        for rows, file in zip((self._weights, self._scales), self._files, strict=True):
+            count = min(count, rows.load(file, self._lo + row, count, layout.rows))
         end = first + count // layout.rows if row + count < self._count else -(-self._count // layout.rows)
         length = min(len(view), end * layout.unit - at)
         # Whole units go where they belong at once. The first and the last may be cut off by the view, and the last of

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
+from sparkbuild.agent import nas
 from sparkbuild.agent.pages import Pages
 from sparkbuild.agent.protocol import AgentError
 
@@ -58,7 +59,20 @@ class FileSource:
 
     def check(self) -> None:
         """Compare the descriptor with what it was."""
-        self._compare(self._patiently(lambda: os.fstat(self._pages.fd), self._reopen))
+        self._compare(self._patiently(lambda: nas.fstat(self._pages.fd), self._reopen))
+
+    def again(self) -> FileSource:
+        """The same file, opened once more: what the kernel reads ahead of one place is not given up for another.
+
+        Raises AgentError when the path is another file by now.
+        """
+        other = FileSource(self.path)
+        try:
+            self._compare(other._before)
+        except AgentError:
+            other.close()
+            raise
+        return other
 
     def close(self) -> None:
         """Close the file."""
@@ -116,7 +130,7 @@ def _open(path: str) -> tuple[Pages, os.stat_result]:
     except FileNotFoundError as error:
         raise AgentError("the source to stage from is not there", where=path) from error
     try:
-        found = os.fstat(fd)
+        found = nas.fstat(fd)
     except OSError:
         os.close(fd)
         raise
