@@ -67,7 +67,7 @@ def _text(path: str) -> str:
 
 
 def fstat(fd: int) -> os.stat_result:
-    """`os.fstat`, but what the server says now. Opening a file makes an NFS client ask it; other clients (FUSE, NFS with
+    """`os.fstat`, but what the server says now. Opening a file makes an NFS client ask it; others (FUSE, NFS with
     `nocto`) answer even for a new descriptor from memory, and a file that has grown since would be cut off.
     """
     statx = _statx()
