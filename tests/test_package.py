@@ -27,7 +27,7 @@ def test_the_plugins_are_entry_points(unpacked: Path) -> None:
     (info,) = unpacked.glob("sparkbuild-*.dist-info")
     points = configparser.ConfigParser()
     points.read(info / "entry_points.txt")
-    ours = {"run", "list", "plan", "why", "status", "health", "logs", "trust", "completion", "outdated"}
+    ours = {"run", "list", "plan", "why", "status", "health", "logs", "trust", "completion", "outdated", "verify"}
     assert set(points["doit.COMMAND"]) == ours | {"clean", "dumpdb", "info", "reset-dep"}
     assert "sparkbuild" in points["doit.BACKEND"]
     assert "sparkbuild" in points["doit.REPORTER"]

@@ -149,9 +149,14 @@ class _Pass:
     def _store(self, index: int, view: memoryview, value: bytes | None) -> None:
         if value is None:
             value, first = self._digest(view), index * CHUNK
-            for low, high in self._shape.blocks(index):
-                with view[low - first : high - first] as piece:
-                    self._pages.write(piece, low)
+            at, end = first, first + len(view)
+            for low, high in (*self._shape.blocks(index), (end, end)):
+                if at < low and self._part.resumable:  # a new part has nothing there
+                    make_hole(self._pages.fd, at, low)
+                if low < high:
+                    with view[low - first : high - first] as piece:
+                        self._pages.write(piece, low)
+                at = high
             self._part.note(index, value)
             self._fetched, self._written = self._fetched + 1, self._written + self._shape.weight(index)
         self._chunks[index * WIDTH : (index + 1) * WIDTH] = value

@@ -43,11 +43,11 @@ def by_hand(dst: Path, source: Path, name: str = "a.bin") -> Path:
 
 
 def test_without_a_digest_it_is_compared_with_the_source(dst: Path, source: Path) -> None:
-    before = by_hand(dst, source).stat()
+    before = stamps.of(by_hand(dst, source).stat())
     answer = call("stage", list_of(dst, [entry("a.bin", source)]))
     assert "keep a.bin: adopted: 10 of its 10 chunks were compared with the source" in answer.logs
     assert (answer.last["bytes"], answer.last["adopted"], answer.last["read"]) == (0, 1, 9 * CHUNK + 5)
-    assert (dst / "a.bin").stat() == before
+    assert stamps.of((dst / "a.bin").stat()) == before
     record = json.loads((dst / ".sparkbuild/ledger.json").read_text())["files"][0]
     assert record["sha256"] == sha256(source)
     assert look_here(dst)["checked"]["whole"] == []
@@ -175,12 +175,12 @@ def test_a_ledger_of_version_1_is_taken_over(dst: Path, source: Path) -> None:
     value = json.loads(path.read_text())
     del value["links"], value["about"]
     path.write_text(json.dumps({**value, "version": 1, "key": "b" * 64}))
-    before = (dst / "a.bin").stat()
+    before = stamps.of((dst / "a.bin").stat())
     source.unlink()
     request["what"]["files"][0]["size"] = 9 * CHUNK + 5
     result = stage_here(request)
     assert (result["bytes"], result["read"]) == (0, 0)
-    assert (dst / "a.bin").stat() == before
+    assert stamps.of((dst / "a.bin").stat()) == before
     assert json.loads(path.read_text())["version"] == ledger.VERSION
     assert problems(look_here(dst)) == []
 

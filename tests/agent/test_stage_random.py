@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.agent.driver import CHUNK, entry, list_of, look_here, stage_here
@@ -96,6 +96,10 @@ def damage(dst: Path, how: str, which: int, where: int) -> None:
                 file.write(bytes([byte[0] ^ 1]))
 
 
+_SPARSE: dict[str, Any] = {"files": {"a.bin": (5000, [[0, 1]])}, "links": {}, "seed": 2}
+
+
+@example(first=_SPARSE, second=_SPARSE, harm=[("flip", 0, 4096)], streams=1, verify="quick")
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     first=wishes(), second=wishes(), harm=damages, streams=st.integers(1, 4), verify=st.sampled_from(["quick", "full"])

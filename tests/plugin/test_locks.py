@@ -298,7 +298,7 @@ def test_only_what_can_be_updated_is_suggested(space: Space):
     ):  # fmt: skip
         space.lock.write_text(FORMAT + part)
         out = space.fails("lock:update", "eng", "--dry-run")
-        assert wanted in out
+        assert wanted in out.replace("./doitw", "doit")  # as it was called
         assert "busybox-static=" not in out
     space.lock.write_text(FORMAT + pins + _wheel(space))
     assert "busybox-static" not in space.fails("lock:update", "eng", "busybox-statik=1")

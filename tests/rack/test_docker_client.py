@@ -90,7 +90,6 @@ def test_the_life_of_a_container(farm: Rack, nodes: Nodes, tiny: Image, name: st
         assert client.containers.get("lane").status == "running"
         made.reload()
         assert f"AWKWARD={env['AWKWARD']}" in made.attrs["Config"]["Env"]
-        assert made.exec_run(["cat", "/hello.txt"]).output == b"hello\n"
         made.kill(signal.SIGKILL)
         assert made.wait()["StatusCode"] == 137
     finally:

@@ -56,6 +56,8 @@ class Site:
         names = json.dumps([node.name for node in nodes])
         cluster = re.search(r'^cluster = "(\w+)"', self.lanes.path(recipe).read_text(), re.MULTILINE)
         assert cluster
+        text = self.lanes.path(recipe).read_text()
+        self.lanes.path(recipe).write_text(re.sub(r"^min_free = .*$", "min_free = 0", text, flags=re.MULTILINE))
         self.lanes.config(clusters=f"[clusters.{cluster[1]}]\nnodes = {names}\n")
         self.recipe, self.nas, self.nodes = recipe, nas, list(nodes)
 

@@ -19,6 +19,10 @@ def test_one_file_changes_and_one_layer_moves(lanes: Lanes, tmp_path: Path) -> N
     lanes.store = store
     lanes.config()
     first, second = lanes.nodes[:2]
+    for node in (first, second):  # brought by this workspace, so that it can say what is another since
+        found = node.docker("images", "--format", "{{.Repository}}:{{.Tag}}", f"sparkbuild/{IMAGE}").out.split()
+        if found:
+            node.docker("rmi", "--force", *found)
     lanes.ok("sync")
     assert lanes.states("sync")[f"sync:{IMAGE}:{first.name}"] == "ok"
 
