@@ -4,8 +4,9 @@
 
 The agent runs as it does on a node: a process of its own, its request on stdin, timed from its start to its end. Rounds
 are interleaved in a random order, the source is dropped from the page cache before each, and the best of each counts:
-the rest of the machine only ever makes things slower. Needs about five times --mib of room, and 20 GB for `memory`.
-Nothing of it is a test. benchmarks/staging_chain.py has the four nodes.
+the rest of the machine only ever makes things slower. With all hashes sha256 fills a processor at 2 GB/s, so on two of
+them whatever else runs is taken from the copy: the rows with xxh3 only show the loop without it. Needs about five times
+--mib of room, and 20 GB for `memory`. Nothing of it is a test. benchmarks/staging_chain.py has the four nodes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ KEY = "0" * 64
 # {shim} runs before the agent's main
 _CODE = "import sys; sys.path.insert(0, {root!r})\n{shim}\nfrom sparkbuild.agent.main import main; sys.exit(main())"
 WITHOUT_NUMPY = "sys.modules['numpy'] = None"
-# No switch of the product: what the copy loop costs with the chunk digests alone.
+# No switch of the product, whose ledger always has a sha256: what the loop itself costs, with the chunk digests alone.
 WITHOUT_SHA256 = """
 from sparkbuild.agent import content
 class _None:
