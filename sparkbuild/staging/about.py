@@ -27,5 +27,5 @@ def _mirror(about: dict[str, Any]) -> str:
     left = f"; {skipped['files']} skipped" if skipped.get("files") else ""
     unused = about.get("unused_skip") or []
     vain = f"; nothing matches skip = {', '.join(map(repr, unused))}" if unused else ""
-    size = f"{about['bytes'] / 1e9:.1f} GB" if about["bytes"] >= 1e8 else f"{about['bytes'] / 1e6:.1f} MB"
+    size = f"{about['bytes'] / 1e9:.1f} GB" if about["bytes"] >= 1e9 else f"{about['bytes'] / 1e6:.1f} MB"
     return f"{about['repo']}: {ref}{about['commit'][:12]}, {about['files']} files, {size}{left}{vain}"
