@@ -158,7 +158,17 @@ class Rack:
         return [Nas(folder, self.keeper.pid) for folder in sorted(self.folder.glob("nas/*"))]
 
     def down(self) -> None:
-        """End everything and remove it; fine when it is down already."""
+        """End everything and remove it; fine when it is down already.
+
+        Under the lock of all racks: as soon as the keeper has removed the folder, its number is free, and what is
+        cleared after that would be another rack's.
+        """
+        self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(self.folder.parent / ".lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._down()
+
+    def _down(self) -> None:
         self.switch.remove()
         process = self._process
         if process and process.stdin:
