@@ -1,6 +1,6 @@
 """What it costs to bring a docker image to nodes, beside `docker save | ssh node docker load`. Needs root.
 
-    .venv/bin/python benchmarks/image_sync.py [--mb 256] [--layers 6] [--rate 400]
+    .venv/bin/python benchmarks/image_sync.py [--mb 256] [--layers 6] [--rate 400] [--nodes 4] [--only-in-sync]
 
 Brings up a rack (tests/rack: real sshd and dockerd in namespaces of this machine) of four nodes. The first has the
 image, in its docker and as blobs in its store; to the others it goes, each way into a docker that has none of it:
@@ -128,9 +128,11 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--rate", type=float, default=400)
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--only-in-sync", action="store_true")
     options = parser.parse_args()
     layers = [(f"layer {number}", options.mb) for number in range(options.layers)]
-    with Rack.up(4) as rack, tempfile.TemporaryDirectory(prefix="sparkbuild-bench.") as folder:
+    with Rack.up(options.nodes) as rack, tempfile.TemporaryDirectory(prefix="sparkbuild-bench.") as folder:
         holder, node, *_ = rack.nodes
         prepare(holder)
         with yard(rack, Path(folder)) as op:
@@ -144,6 +146,11 @@ def main() -> None:
             )
             for one in (image, other):
                 into_docker(op, holder, one)
+            if options.only_in_sync:
+                for one in rack.nodes[1:]:
+                    into_docker(op, one, image)
+                in_sync(op, rack.nodes, image)
+                return
             whole(op, holder, node, image)
             changed(op, holder, node, other)
             three(op, rack.nodes, image, other, rate=options.rate)
