@@ -147,8 +147,8 @@ def main() -> None:
             for one in (image, other):
                 into_docker(op, holder, one)
             if options.only_in_sync:
-                for one in rack.nodes[1:]:
-                    into_docker(op, one, image)
+                for each in rack.nodes[1:]:
+                    into_docker(op, each, image)
                 in_sync(op, rack.nodes, image)
                 return
             whole(op, holder, node, image)
