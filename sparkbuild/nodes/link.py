@@ -18,7 +18,7 @@ from sparkbuild.nodes.identity import AUTH_TIMEOUT, log_in
 from sparkbuild.nodes.sshconfig import Target
 
 PULSE = 5.0  # seconds between two signs of life
-PATIENCE = 15.0  # seconds without any answer until a connection counts as lost: a cut cable is noticed in 15 to 23 s
+PATIENCE = 30.0  # seconds without any answer until a connection counts as lost: a busy node may be silent for some
 _SESSIONS = 8  # at once on a connection: sshd grants 10 (MaxSessions), and hangs up when many more are asked for
 _STARTS = (0.3, 1.0)  # waits before a connection is tried again that sshd dropped at once (MaxStartups)
 

@@ -16,7 +16,7 @@ from sparkbuild.nodes.sending import PIECE
 from sparkbuild.nodes.stream import BROKEN, hang_up
 
 PULSE = 5.0  # seconds between two signs of life to the agent
-PATIENCE = 30.0  # seconds without one until the agent ends itself: a dead link tells it nothing
+PATIENCE = 60.0  # seconds without one until the agent ends itself: a dead link tells it nothing
 _POLL = 0.2  # seconds between two looks whether the run was told to stop
 _EXIT = 10.0  # seconds an exit code may come later than the end of the output
 _KEPT = 1 << 16  # bytes of stderr

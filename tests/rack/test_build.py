@@ -338,7 +338,7 @@ def test_dockerd_dies_in_the_middle(yard: Yard) -> None:
 
 
 def test_a_cable_that_is_cut_in_the_middle(yard: Yard) -> None:
-    """It is noticed in about 20 s, the node ends the build by itself, and no plan promises what is there already."""
+    """It is noticed in about 35 s, the node ends the build by itself, and no plan promises what is there already."""
     yard.ok("image:tiny")
     yard.image(f"{DOCKERFILE}RUN echo begun; sleep 307\n")
     process = yard.start("image:tiny")
@@ -349,11 +349,11 @@ def test_a_cable_that_is_cut_in_the_middle(yard: Yard) -> None:
         done = finish(process, 60)
         took = time.monotonic() - began
         assert yard.node.run(["pgrep", "-f", "^sleep 307"]).code == 0, "it is told nothing"
-        until(lambda: yard.node.run(["pgrep", "-f", "^sleep 307"]).code != 0, 30)
+        until(lambda: yard.node.run(["pgrep", "-f", "^sleep 307"]).code != 0, 60)
     finally:
         yard.node.heal()
     assert "lost the connection to" in done.out
-    assert 10 < took < 27, took
+    assert 25 < took < 45, took
     until(lambda: not [tag for tag in yard.tags() if tag.endswith(".part")])
     plan = yard.plan("image:tiny")["image:tiny"]
     assert (plan["state"], plan["bytes"]) == ("run", None), "what of it will be new is known when it is built"
