@@ -24,7 +24,7 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
     """
     ours = f"{dst}/{OURS}"
     while True:
-        os.makedirs(ours, exist_ok=True)
+        _make(ours, dst)
         if os.path.islink(ours):
             what = "what sparkbuild keeps beside staged data is not in the folder"
             raise AgentError(what, where=ours, found="a symbolic link")
@@ -39,6 +39,30 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
                 return
         finally:
             os.close(fd)
+
+
+def _make(ours: str, dst: str) -> None:
+    try:
+        os.makedirs(ours, exist_ok=True)
+    except (FileExistsError, NotADirectoryError, FileNotFoundError) as error:
+        raise in_the_way(dst) or error from None
+
+
+def in_the_way(dst: str) -> AgentError | None:
+    """Why nothing can be staged there: something on the way to the folder, or in its place, is no folder."""
+    path = dst
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    if os.path.isdir(path):
+        return None
+    return AgentError(
+        "what is to be staged into cannot be a folder",
+        kind="config",
+        where=dst,
+        found=f"{path} is a file, or a link to none",
+        wanted="a folder, or nothing yet",
+        next="correct `dst` of the staging block, or move that away",
+    )
 
 
 def busy(dst: str) -> str:

@@ -44,8 +44,8 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     path = inside(store, what["path"])
     try:
         top = nas.true_path(path)  # links in it mean what the kernel takes them for, however the folder was reached
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise AgentError("the folder to stage from is not there", kind="config", where=path) from error
+    except (FileNotFoundError, NotADirectoryError):
+        raise _not_there(path) from None
     if what.get("dst"):
         _refuse_itself(top, inside(store, what["dst"]))
     members, skip = list(what.get("members") or ["**"]), list(what.get("skip") or [])
@@ -64,6 +64,23 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     about = {"files": len(files), "bytes": sum(file.size for file in files)}
     skipped = {"files": len(everything) - len(wanted)}
     return Wish(files, about={**about, "skipped": skipped, **({"outside": outside} if outside else {})})
+
+
+def _not_there(path: str) -> AgentError:
+    near = path
+    while not os.path.exists(near):
+        near = os.path.dirname(near)
+    if near == path:
+        folder, name = os.path.split(path)
+        advice = f'give its folder, {folder}, as `src`, with members = ["{name}"]'
+        return AgentError("what is to be staged from is no folder", kind="config", where=path, next=advice)
+    return AgentError(
+        "the folder to stage from is not there",
+        kind="config",
+        where=path,
+        found=f"{near} is the last of it that is there",
+        next="is the NAS mounted on this node? Else correct `src` of the staging block",
+    )
 
 
 def _walk(top: str) -> list[_Found]:

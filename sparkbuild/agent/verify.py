@@ -56,15 +56,18 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
 
 
 def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
-    """{"to_write": bytes, "about": what the source is found to be, "source_problem": why it cannot be staged from, ""};
+    """{"to_write": bytes, "about": what the source is found to be, "refused": why it cannot be staged, or ""};
     None and {} when the source cannot say.
     """
-    nothing: dict[str, Any] = {"to_write": None, "about": {}, "source_problem": ""}
+    nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": ""}
     if "what" not in query:
         return nothing
     from sparkbuild.agent import wanted  # noqa: PLC0415 - most looks find a ledger
     from sparkbuild.agent.archives import Archives  # noqa: PLC0415
 
+    blocked = folder.in_the_way(inside(query.get("store", ""), query["dst"]))
+    if blocked is not None:
+        return {**nothing, "refused": _told(blocked)}
     known = {record.name: record for record in made.files} if made else {}
     archives = Archives()
     try:
@@ -72,12 +75,12 @@ def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
     except (AgentError, OSError) as error:
         if query["what"].get("kind") == "artifact":
             return nothing  # not fetched yet
-        return {**nothing, "source_problem": _told(error)}
+        return {**nothing, "refused": _told(error)}
     finally:
         archives.close()
     new = [item for item in wish.files if not item.is_in(known.get(item.name))]
     size = sum(Shape(item.size, item.extents).data for item in new)
-    return {"to_write": size, "about": wish.about, "source_problem": ""}
+    return {"to_write": size, "about": wish.about, "refused": ""}
 
 
 def _told(error: AgentError | OSError) -> str:

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class Unsure(TaskFailed):  # type: ignore[misc]
     code = 4
 
 
-class _Action(BaseAction):  # type: ignore[misc]
+class _Action(BaseAction, ABC):  # type: ignore[misc]
     """What doit wants of an action."""
 
     def __init__(self) -> None:
@@ -63,9 +64,9 @@ class _Action(BaseAction):  # type: ignore[misc]
             return TaskError(message)
         return None
 
+    @abstractmethod
     def work(self, here: Session, log: Path) -> None:
         """The action itself; raises SparkbuildError to fail."""
-        raise NotImplementedError
 
     def _failed(self, here: Session, log: Path, start: float, message: str) -> None:
         seconds = round(time.time() - start, 3)

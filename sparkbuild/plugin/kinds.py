@@ -17,7 +17,6 @@ from sparkbuild.nodes.artifacts import ArtifactKind
 from sparkbuild.nodes.cluster import Nodes
 from sparkbuild.nodes.sources import SourceKind
 from sparkbuild.serving.kind import LaneKind
-from sparkbuild.staging.chain import Chains
 from sparkbuild.staging.exports import ExportKind
 from sparkbuild.staging.staged import StagedKind
 
@@ -41,7 +40,7 @@ def kinds(
         "archive": ArchiveKind(root, nodes),
         "image": ImageKind(root, nodes),
         "pruned": PruneKind(),
-        "staged": StagedKind(pools, Chains(nodes), holders),
+        "staged": StagedKind(pools, nodes, holders),
         "export": ExportKind(),
         "lane": LaneKind(root, nodes, check_gates),
     }

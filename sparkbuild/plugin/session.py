@@ -115,7 +115,7 @@ class Session:
         same = [
             one
             for one in self.goals.by_task.values()
-            if one.uri.scheme == goal.uri.scheme and one.key == goal.key and one.node != goal.node
+            if one.uri.scheme == goal.uri.scheme and one.node != goal.node and one.key.digest == goal.key.digest
         ]
         self._look(same)
         return [(one.node, one.spec.dst) for one in same if self.judge(one).state == OK]

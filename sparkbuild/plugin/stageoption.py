@@ -10,7 +10,6 @@ from doit.exceptions import InvalidCommand
 from sparkbuild.core.errors import NotMadeError, SparkbuildError
 from sparkbuild.core.plan import OK, RUN, Step, Verdict, closure
 from sparkbuild.core.reasons import Reason
-from sparkbuild.plugin.room import folder_of, rooms
 
 if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
@@ -49,6 +48,8 @@ def missing(session: Session, step: Step, asked: Mapping[str, str]) -> Sparkbuil
     if step.goal.uri.scheme != "lane" or step.state == OK:
         return None
     skipped = [goal for goal in closure([step.goal]) if asked.get(goal.target) == SKIP and goal.uri.scheme == "staged"]
+    from sparkbuild.plugin.room import folder_of, rooms  # noqa: PLC0415 - only with --stage=skip
+
     found = rooms(session, skipped)
     gone = [goal for goal in skipped if goal.target in found and found[goal.target]["exists"] is False]
     if not gone:

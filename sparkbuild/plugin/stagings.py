@@ -46,13 +46,10 @@ class Stagings:
         return blocks, found
 
     def _staged(self, recipe: Recipe, block: Staging, place: Place, *, linked: bool) -> Staged:
-        made = staged(block, place, self._archive(block, place.node))
-        goals = []
+        made = staged(block, place, self._archive(block, place.node), linked=linked)
         for goal in made.goals:
             self._check_folder(recipe, block.id, goal)
-            spec = msgspec.structs.replace(goal.spec, linked=True) if linked else goal.spec
-            goals.append(self._add(msgspec.structs.replace(goal, spec=spec)))
-        return Staged(made.path, tuple(goals))
+        return Staged(made.path, tuple(map(self._add, made.goals)))
 
     def _exported(self, recipe: Recipe, export: Export) -> Export:
         self._check_folder(recipe, export.block, export.goal)

@@ -38,8 +38,10 @@ class Staged(msgspec.Struct, frozen=True):
     goals: tuple[Goal, ...]
 
 
-def staged(block: Staging, place: Place, archive: Archive | None = None) -> Staged:
-    """The goals of a block. Folder, free space and speed are in no key: they do not decide which bytes there are.
+def staged(block: Staging, place: Place, archive: Archive | None = None, *, linked: bool = False) -> Staged:
+    """The goals of a block; `linked` when exports are hard links of what an archive gives.
+
+    Folder, free space and speed are in no key: they do not decide which bytes there are.
     Another folder has no ledger, so a new `dst` is stale by what is seen.
     """
     path = block.dst or os.path.join("staged", place.recipe, block.id)
@@ -47,15 +49,15 @@ def staged(block: Staging, place: Place, archive: Archive | None = None) -> Stag
         return Staged(path, tuple(_mirror(block, repo, path, place) for repo in block.repos))
     if isinstance(block, RowsStaging):
         return Staged(path, (_rows(block, path, place),))
-    return Staged(path, (_files(block, path, place, archive),))
+    return Staged(path, (_files(block, path, place, archive, linked=linked),))
 
 
-def _files(block: FilesStaging, path: str, place: Place, archive: Archive | None) -> Goal:
+def _files(block: FilesStaging, path: str, place: Place, archive: Archive | None, *, linked: bool) -> Goal:
     if archive is not None:
         what = {"kind": "artifact", "archive": archive.path, "members": list(block.members), "sha256": archive.sha256}
         parts = {"kind": "files", "source": archive.sha256, "members": list(block.members), "format": LEDGER}
         doc = f"stage {', '.join(block.members)} of {os.path.basename(archive.path)} on {place.node}"
-        return _goal(block, place, what, parts, path=path, doc=doc, needs=(archive.goal,))
+        return _goal(block, place, what, parts, path=path, doc=doc, needs=(archive.goal,), linked=linked)
     wanted: dict[str, Any] = {"members": list(block.members), "skip": list(block.skip)}
     # nothing is known of a folder before it is read, so its path stands for it
     parts = {"kind": "folder", "source": block.src, **wanted, "format": LEDGER}
@@ -114,6 +116,7 @@ def _goal(
     doc: str,
     name: str = "",
     shared: bool = False,
+    linked: bool = True,
     needs: tuple[Goal, ...] = (),
 ) -> Goal:
     name = name or block.id
@@ -123,7 +126,7 @@ def _goal(
         verify=block.verify,
         min_free=block.min_free,
         bwlimit=block.bwlimit,
-        linked=what["kind"] != "artifact",
+        linked=linked,
         shared=shared,
     )
     return Goal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from sparkbuild.staging import about
 from sparkbuild.staging.eviction import owner
 
 if TYPE_CHECKING:
+    from sparkbuild.nodes.cluster import Nodes
     from sparkbuild.staging.chain import Chains
 
 # The version of the ledger that the agent writes (agent.ledger.VERSION; a test holds the two together): a new one is
@@ -42,8 +44,8 @@ class StagedSpec(msgspec.Struct, frozen=True):
 
 
 class StagedKind:
-    """How staged data is looked at and made. `pools` bounds how many files are read at once, `chains` lets nodes take
-    from each other, `holders` are those that have it; without them a step is on its own.
+    """How staged data is looked at and made. `pools` bounds how many files are read at once; `nodes` are the ways by
+    which nodes take from each other, `holders` those that have it: without them a step is on its own.
     """
 
     scheme = "staged"
@@ -51,12 +53,14 @@ class StagedKind:
     def __init__(
         self,
         pools: Pools | None = None,
-        chains: Chains | None = None,
+        nodes: Nodes | None = None,
         holders: Callable[[Goal], list[tuple[str, str]]] = lambda _goal: [],
     ) -> None:
         self._pools = pools or Pools({"nas": STREAMS})
-        self._chains = chains
+        self._nodes = nodes
         self._holders = holders
+        self._chains: Chains | None = None
+        self._guard = threading.Lock()
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look; see agent.verify. `what` only tells what staging would write."""
@@ -101,8 +105,8 @@ class StagedKind:
             "full": run.force or bool(run.options.get("full")),
             "owner": owner(goal, run.root),
         }
-        if spec.shared and self._chains is not None:
-            result = self._together(self._chains, goal, request, run)
+        if spec.shared and self._nodes is not None:
+            result = self._together(self._chains_of(self._nodes), goal, request, run)
         else:
             result = self._alone(goal, request, run)
         run.note(
@@ -116,6 +120,14 @@ class StagedKind:
         with self._pools.take("nas", STREAMS) as streams:
             return run.call(goal.node, "stage", {**request, "streams": streams})
 
+    def _chains_of(self, nodes: Nodes) -> Chains:
+        """Those of this run, made when the first step stages something that others may want."""
+        from sparkbuild.staging.chain import Chains  # noqa: PLC0415 - looking needs none of it
+
+        with self._guard:
+            self._chains = self._chains or Chains(nodes)
+            return self._chains
+
     def _together(self, chains: Chains, goal: Goal, request: dict[str, Any], run: Run) -> dict[str, Any]:
         """One of the nodes that want the same reads the source, the others take from it what has arrived."""
         with chains.join(goal.key.digest, goal.node, goal.spec.dst, run, self._holders(goal)) as seat:
@@ -126,8 +138,8 @@ class StagedKind:
 
 def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
     """What the source is, or why it cannot be staged from, as far as a look could tell."""
-    if fact.get("source_problem"):
-        return (Reason("source", f"the source cannot be staged from: {fact['source_problem']}"),)
+    if fact.get("refused"):
+        return (Reason("source", f"cannot be staged: {fact['refused']}"),)
     return tuple(Reason("source", text) for text in about.lines(fact.get("about") or {}))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.agent.driver import MIB
+from tests.agent.givers import Giver
 
 
 @pytest.fixture
@@ -40,3 +41,17 @@ def wheel(tmp_path: Path) -> Path:
         archive.writestr("model-1.0.dist-info/METADATA", b"Name: model\n")
         archive.writestr("model/empty.txt", b"")
     return path
+
+
+@pytest.fixture
+def give() -> Iterator[Callable[..., Giver]]:
+    """Start givers, which end with the test."""
+    made: list[Giver] = []
+
+    def new(dst: Path, **more: object) -> Giver:
+        made.append(Giver(dst, **more))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield new
+    for one in made:
+        one.end()

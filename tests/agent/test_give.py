@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,19 +17,6 @@ from tests.agent.givers import TOKEN, Answer, Arriving, Giver, wanted
 
 Make = Callable[[str, int], Path]
 Start = Callable[..., Giver]
-
-
-@pytest.fixture
-def give() -> Iterator[Start]:
-    made: list[Giver] = []
-
-    def new(dst: Path, **more: object) -> Giver:
-        made.append(Giver(dst, **more))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield new
-    for one in made:
-        one.end()
 
 
 @pytest.fixture

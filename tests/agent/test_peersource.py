@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +42,6 @@ def peak():
     return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024
 protocol.Reporter.emit = telling
 """
-
-
-@pytest.fixture
-def give() -> Iterator[Start]:
-    made: list[Giver] = []
-
-    def new(dst: Path, **more: object) -> Giver:
-        made.append(Giver(dst, **more))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield new
-    for one in made:
-        one.end()
 
 
 def begin(request: dict[str, Any], *, slow: float = 0.0) -> Any:
