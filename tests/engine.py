@@ -102,8 +102,9 @@ def free_port() -> int:
 def start_engine(
     python: Path, model: Path, log: Path, *extra: str, port: int = 0, template: Path | None = TEMPLATE
 ) -> Engine:
-    """Start images/llamacpp/serve.py, by default with the demo's template, and wait until it is healthy.
+    """Start images/llamacpp/serve.py, by default with the demo's template, and wait until it is healthy and says so.
 
+    The engine answers a moment before serve.py takes signals: one that comes in between ends it by its default action.
     Raises RuntimeError with its log when it ends before that.
     """
     port = port or free_port()
@@ -114,7 +115,7 @@ def start_engine(
         process = subprocess.Popen([*map(str, argv), "--metrics", *extra], stdout=sink, stderr=sink)
     engine = Engine(base_url, MODEL_ID, process, log)
     deadline = time.monotonic() + 60
-    while not healthy(base_url):
+    while not (healthy(base_url) and b"serve.py: serving" in log.read_bytes()):
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             process.wait()

@@ -39,7 +39,7 @@ class Engine:
     def __init__(self, node: Node) -> None:
         self.node = node
 
-    def __call__(self, *argv: str, timeout: float = 60, check: bool = True) -> Result:
+    def __call__(self, *argv: str, timeout: float = 120, check: bool = True) -> Result:
         """Run the node's docker client, without ssh."""
         return self.node.run(["docker", *argv], timeout=timeout, check=check)
 

@@ -164,7 +164,7 @@ class Node:
         argv: Sequence[str],
         *,
         text: str | bytes = "",
-        timeout: float = 30,
+        timeout: float = 120,
         check: bool = False,
         env: dict[str, str] | None = None,
     ) -> Result:
@@ -185,7 +185,7 @@ class Node:
         argv: Sequence[str],
         *,
         text: str | bytes = "",
-        timeout: float = 30,
+        timeout: float = 120,
         user: str | None = None,
         options: Sequence[str] = (),
     ) -> Result:

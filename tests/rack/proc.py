@@ -31,7 +31,7 @@ def call(
     argv: Sequence[str],
     *,
     text: str | bytes = "",
-    timeout: float = 60,
+    timeout: float = 120,
     check: bool = True,
     shown: str = "",
 ) -> Result:
