@@ -37,9 +37,9 @@ class Archives:
         if kind == "text":
             return TextSource(wanted["text"])
         if kind in ("packed", "page15"):
-            from sparkbuild.agent.rowsource import open_rows  # noqa: PLC0415 - most folders hold plain files
+            from sparkbuild.agent.rowsource import RowSource  # noqa: PLC0415 - most folders hold plain files
 
-            return open_rows(wanted)
+            return RowSource(wanted)
         known = "file, zip-member, text, packed, page15"
         raise AgentError("a source of an unknown kind", kind="config", found=repr(kind), wanted=known)
 

@@ -1,8 +1,7 @@
 """Rows of a lookup table as a file that does not exist: packed as runtimes want them, readable at any offset.
 
 A header of 4096 bytes, then units: of one row (packed, 264 bytes) or of 15 rows and zeros (page15, 4096 bytes). A row
-is 256 bytes of weights and 8 of scales, as they are in the shard. With numpy rows are laid out by strided copies, at
-the speed of memory; without, by joining views that were made once, at a fourth of it, which no disk keeps up with.
+is 256 bytes of weights and 8 of scales, as they are in the shard. See interleave for how they are laid out.
 
 The magic on disk is `DSV1EN41`. Sources of runtimes call it "DSV41EN1", which is how its number reads, not its bytes.
 """
@@ -10,11 +9,10 @@ The magic on disk is `DSV1EN41`. Sources of runtimes call it "DSV41EN1", which i
 from __future__ import annotations
 
 import hashlib
-import importlib
-import os
 import struct
 from typing import Any, NamedTuple
 
+from sparkbuild.agent.interleave import ROW, Best, Interleave
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.sources import FileSource
 from sparkbuild.agent.tables import SCALE_BYTES as SCALE
@@ -23,10 +21,8 @@ from sparkbuild.agent.tables import link_text
 
 HEADER = 4096  # bytes
 PAGE = 4096
-ROW = WEIGHT + SCALE  # bytes of one row
 
 _WINDOW = {WEIGHT: 2 << 20, SCALE: 256 << 10}  # bytes; see _Rows. Of scales a 32nd is needed
-_JOINED = 1024  # rows; their views take 400 KiB
 
 
 class Layout(NamedTuple):
@@ -57,31 +53,15 @@ def header_of(kind: str, layer: int, lo: int, hi: int, rows: int) -> bytes:
     return (layout.magic + struct.pack(f"<{len(words)}Q", *words)).ljust(HEADER, b"\0")
 
 
-def open_rows(desc: dict[str, Any], *, with_numpy: bool = True) -> RowSource:
-    """The source of a description that `rows.wish` made: {"kind": "packed" or "page15", "path", "link", "layer", "lo",
-    "hi", "rows", "weight" and "scale" (first byte of row 0), "shard_bytes", "header_bytes", "header_sha256"}.
-
-    Raises AgentError when the shard is not the one that was described.
-    """
-    return RowSource(desc, _numpy() if with_numpy else None)
-
-
-def _numpy() -> Any:
-    """The module, None when there is none or it does not fit this python, which is not always an ImportError."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else it starts a thread for each core
-    try:
-        numpy = importlib.import_module("numpy")
-        made = numpy.zeros(2, [("a", "V3"), ("b", "V2")])
-        made["a"][:] = numpy.frombuffer(b"....abcdef", "V3", 2, 4)
-    except (ImportError, OSError, AttributeError, SystemError):
-        return None
-    return numpy if made.tobytes() == b"abc\0\0def\0\0" else None
-
-
 class RowSource:
-    """See sources.Source. Takes 5 MiB at most, whatever the size of the table."""
+    """See sources.Source. Takes 5 MiB at most, whatever the size of the table.
 
-    def __init__(self, desc: dict[str, Any], numpy: Any) -> None:
+    Of a description that `rows.wish` made: {"kind": "packed" or "page15", "path", "link", "layer", "lo", "hi", "rows",
+    "weight" and "scale" (first byte of row 0), "shard_bytes", "header_bytes", "header_sha256"}. Raises AgentError when
+    the shard is not the one that was described.
+    """
+
+    def __init__(self, desc: dict[str, Any], interleave: Interleave | None = None) -> None:
         self._desc, self._layout = desc, LAYOUTS[desc["kind"]]
         self._lo: int = desc["lo"]
         self._count: int = desc["hi"] - desc["lo"]
@@ -97,7 +77,7 @@ class RowSource:
         except BaseException:
             self.close()
             raise
-        self._lay = _Joined(self._layout) if numpy is None else _Strided(self._layout, numpy)
+        self._interleave = interleave or Best(self._layout.rows, self._layout.unit, self.size)
 
     def read(self, view: memoryview, offset: int) -> int:
         """Fill `view` from `offset`."""
@@ -169,7 +149,8 @@ class RowSource:
         if stop > whole:
             start = whole * layout.unit - at
             into = view[start : start + (stop - whole) * layout.unit]
-            self._lay.units(into, self._weights, self._scales, self._lo + whole * layout.rows)
+            row, count = self._lo + whole * layout.rows, (stop - whole) * layout.rows
+            self._interleave.units(into, self._weights.rows(row, count), self._scales.rows(row, count))
         if stop < end and stop * layout.unit < at + length:
             start = stop * layout.unit - at
             view[start:length] = self._unit(stop)[: length - start]
@@ -233,49 +214,3 @@ class _Rows:
 
     def rows(self, first: int, count: int) -> memoryview:
         return self.buffer[self.at(first) : self.at(first + count)]
-
-
-class _Strided:
-    """Rows laid out by numpy."""
-
-    def __init__(self, layout: Layout, numpy: Any) -> None:
-        row = [("weight", f"V{WEIGHT}"), ("scale", f"V{SCALE}")]
-        self._layout, self._numpy = layout, numpy
-        self._type = numpy.dtype([("rows", row, (layout.rows,)), ("zeros", f"V{layout.unit - layout.rows * ROW}")])
-
-    def units(self, into: memoryview, weights: _Rows, scales: _Rows, first: int) -> None:
-        """Fill `into` with whole units, from row `first` of the table on."""
-        made = self._numpy.frombuffer(into, self._type)
-        for name, source in (("weight", weights), ("scale", scales)):
-            rows = source.rows(first, len(made) * self._layout.rows)
-            made["rows"][name][:] = self._numpy.frombuffer(rows, f"V{source.width}").reshape(-1, self._layout.rows)
-        if self._type["zeros"].itemsize:
-            made["zeros"][:] = self._numpy.zeros((), self._type["zeros"])
-
-
-class _Joined:
-    """Rows laid out by the standard library: `bytes.join` of views that are made once, over two small buffers."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout, self._units = layout, _JOINED // layout.rows  # at once
-        rows = self._units * layout.rows
-        self._weights, self._scales = memoryview(bytearray(rows * WEIGHT)), memoryview(bytearray(rows * SCALE))
-        zeros = memoryview(bytes(layout.unit - layout.rows * ROW))
-        self._pieces: list[memoryview] = []
-        for row in range(rows):
-            for buffer, width in ((self._weights, WEIGHT), (self._scales, SCALE)):
-                self._pieces.append(buffer[row * width : (row + 1) * width])
-            if zeros and row % layout.rows == layout.rows - 1:
-                self._pieces.append(zeros)
-
-    def units(self, into: memoryview, weights: _Rows, scales: _Rows, first: int) -> None:
-        """Fill `into` with whole units, from row `first` of the table on."""
-        unit, count = self._layout.unit, len(into) // self._layout.unit
-        per_unit = len(self._pieces) // self._units
-        for done in range(0, count, self._units):
-            units = min(self._units, count - done)
-            row, rows = first + done * self._layout.rows, units * self._layout.rows
-            self._weights[: rows * WEIGHT] = weights.rows(row, rows)
-            self._scales[: rows * SCALE] = scales.rows(row, rows)
-            pieces = self._pieces if units == self._units else self._pieces[: units * per_unit]
-            into[done * unit : (done + units) * unit] = b"".join(pieces)

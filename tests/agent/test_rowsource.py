@@ -9,6 +9,7 @@ import os
 import random
 import sys
 import tempfile
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkbuild.agent.archives import Archives
+from sparkbuild.agent.interleave import Best, Joined, Strided, load_numpy
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.rows import wish
-from sparkbuild.agent.rowsource import HEADER, RowSource, open_rows
+from sparkbuild.agent.rowsource import HEADER, LAYOUTS, RowSource
 from sparkbuild.agent.wanted import Wanted, Wish
 from tests.agent.driver import CHUNK
 from tests.staging.checkpoint import Checkpoint, make
@@ -50,6 +52,13 @@ def fast() -> Iterator[Path]:
 def plan(made: Checkpoint, **more: Any) -> Wish:
     what = {"kind": "packed", "model": str(made.folder), "layers": [], "split": "even", "tp": 4, "rank": 1}
     return wish({**what, **more}, "/", Archives())
+
+
+def open_rows(source: dict[str, Any], *, with_numpy: bool = False) -> RowSource:
+    layout = LAYOUTS[source["kind"]]
+    if with_numpy:
+        return RowSource(source, Strided(layout.rows, layout.unit, load_numpy()))
+    return RowSource(source, Joined(layout.rows, layout.unit))
 
 
 def write(wanted: Wanted, path: Path, *, with_numpy: bool) -> Path:
@@ -178,7 +187,6 @@ def test_any_part_of_it(
 def test_both_ways_are_the_same(whole: dict[tuple[str, int], tuple[Wanted, bytes]], kind: str) -> None:
     wanted, data = whole[kind, 14]
     ways = [open_rows(wanted.source, with_numpy=with_numpy) for with_numpy in (True, False)]
-    assert [type(way._lay).__name__ for way in ways] == ["_Strided", "_Joined"]
 
     @settings(max_examples=60, deadline=None)
     @given(offset=st.integers(0, len(data)), length=st.integers(0, len(data)))
@@ -209,11 +217,33 @@ class Wrong:
 
 
 @pytest.mark.parametrize("kind", [None, Broken, pytest.param(Wrong, marks=pytest.mark.skipif(not NUMPY, reason=NONE))])
-def test_a_numpy_that_does_not_fit_is_not_used(monkeypatch: pytest.MonkeyPatch, made: Checkpoint, kind: Any) -> None:
+def test_a_numpy_that_does_not_fit_is_not_used(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
     monkeypatch.setitem(sys.modules, "numpy", kind and kind())
-    source = open_rows(plan(made).files[0].source)
-    assert type(source._lay).__name__ == "_Joined"
-    source.close()
+    assert load_numpy() is None
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_big_file_begins_without_numpy_and_goes_on_with_it(name: str) -> None:
+    """The same bytes before, while and after it is imported; a small file does without."""
+    layout, before = LAYOUTS[name], threading.enumerate()
+    weights, scales = (memoryview(random.Random(width).randbytes(30 * width)) for width in (256, 8))
+    wanted = bytearray(30 // layout.rows * layout.unit)
+    Joined(layout.rows, layout.unit).units(memoryview(wanted), weights, scales)
+    assert wanted[264 - 8 : 264 + 256] == bytes(scales[:8]) + bytes(weights[256:512])
+    Best(layout.rows, layout.unit, 1 << 20)
+    assert threading.enumerate() == before
+    best = Best(layout.rows, layout.unit, 1 << 40)
+    importing = [thread for thread in threading.enumerate() if thread not in before]
+    found = bytearray(len(wanted))
+    best.units(memoryview(found), weights, scales)
+    assert found == wanted
+    for thread in importing:
+        assert not thread.daemon
+        thread.join()
+    found = bytearray(len(wanted))
+    best.units(memoryview(found), weights, scales)
+    assert found == wanted
+    assert isinstance(best._now, Strided if NUMPY else Joined)
 
 
 @pytest.fixture(scope="module")
