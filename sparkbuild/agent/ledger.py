@@ -25,6 +25,7 @@ from sparkbuild.agent.files import write_json
 FORMAT, VERSION = "sparkbuild-ledger", 2
 OURS = ".sparkbuild"  # the folder beside the data
 LIMIT = 64 << 20  # bytes of a ledger that anyone would read
+_BLOCK = 1 << 20  # bytes
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 Extents = tuple[tuple[int, int], ...]  # half-open ranges of bytes, ascending, not touching
@@ -98,12 +99,23 @@ def read(dst: str) -> Ledger | None:
 
 
 def write(dst: str, ledger: Ledger) -> Ledger:
-    """Put the ledger in place, on the disk when this returns; returns it as it will be read."""
-    write_json(path_of(dst), _value(ledger))
-    made = read(dst)
-    if made is None:
-        raise LedgerError("it vanished while it was being written")
-    return made
+    """Put the ledger in place, on the disk when this returns; returns it with its time and seal.
+
+    Raises LedgerError when nobody would read it. It is not read back: of many files that took as much memory again.
+    """
+    at = round(time.time(), 3)
+    write_json(path_of(dst), {**_value(ledger), "at": at})
+    sum32, size = 0, 0
+    with open(path_of(dst), "rb") as file:
+        while block := file.read(_BLOCK):
+            sum32, size = binascii.crc32(block, sum32), size + len(block)
+    if size > LIMIT:
+        raise LedgerError(f"it has {size} bytes, more than {LIMIT}")
+    return ledger._replace(at=at, seal=_seal(sum32, size))
+
+
+def _seal(sum32: int, size: int) -> str:
+    return f"{sum32:08x}-{size}"
 
 
 def _value(ledger: Ledger) -> dict[str, Any]:
@@ -114,7 +126,6 @@ def _value(ledger: Ledger) -> dict[str, Any]:
         "parts": ledger.parts,
         "digest": ledger.digest,
         "chunk": CHUNK,
-        "at": round(time.time(), 3),
         "about": ledger.about,
         "files": [plain(record) for record in ledger.files],
         "links": [{"name": link.name, "text": link.text} for link in ledger.links],
@@ -139,7 +150,7 @@ def parse(data: bytes) -> Ledger:
     names = [record.name for record in records] + [link.name for link in pointers]
     if len(set(names)) != len(names):
         raise LedgerError("it names a file twice")
-    seal = f"{binascii.crc32(data):08x}-{len(data)}"
+    seal = _seal(binascii.crc32(data), len(data))
     return Ledger(key, parts, digest, records, at if isinstance(at, float) else 0.0, seal, pointers, about, version)
 
 

@@ -111,10 +111,13 @@ class _Staging:
             self._open_up(todo, gone, keep)
         records, proven, maker = self._make(tasks)
         adopted = sum(1 for task in tasks if task.do == KEEP and task.text)
-        del tasks, todo  # of 100,000 files they are much, and the ledger comes on top
         linked_anew = links.make(self.dst, wrong)
+        seen = _seen(self.wish)
+        # Of 100,000 files these are much, and looking at the source again and the ledger come on top.
+        del tasks, todo
+        self.wish.files.clear()
         if maker.written:
-            _check_still(self.request, self.wish)
+            _check_still(self.request, seen)
         made = self._close_up(records, proven)
         return {
             "bytes": maker.written,
@@ -213,7 +216,13 @@ class _Staging:
         return [f"{self.dst}/{name}" for name in names]
 
 
-def _check_still(request: dict[str, Any], wish: Wish) -> None:
+def _seen(wish: Wish) -> dict[str, int]:
+    """What each file and link is to be, as a number to compare within this process: a tenth of the memory."""
+    files = {wanted.name: hash(repr(wanted)) for wanted in wish.files}
+    return {**files, **{link.name: hash(repr(link)) for link in wish.links}}
+
+
+def _check_still(request: dict[str, Any], seen: dict[str, int]) -> None:
     """Is the source still what it was when the staging began? Each file was held open while it was read; links, refs
     and lists of files were not, and a copy takes hours.
     """
@@ -221,12 +230,10 @@ def _check_still(request: dict[str, Any], wish: Wish) -> None:
         return
     archives = Archives()
     try:
-        now = of_request(request, archives)
+        now = _seen(of_request(request, archives))
     finally:
         archives.close()
-    before = {**{item.name: item for item in wish.files}, **{link.name: link for link in wish.links}}
-    after = {**{item.name: item for item in now.files}, **{link.name: link for link in now.links}}
-    other = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    other = [name for name in sorted({*seen, *now}) if seen.get(name) != now.get(name)]
     if other:
         raise AgentError(
             "the source was changed while it was being staged",
