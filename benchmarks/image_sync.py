@@ -1,4 +1,4 @@
-"""What it costs to bring a docker image to nodes, beside `docker save | ssh node docker load`. Needs root.
+"""What it costs to bring a docker image to nodes, beside the usual ways (see image_ways). Needs root.
 
     .venv/bin/python benchmarks/image_sync.py [--mb 256] [--layers 6] [--rate 400] [--nodes 4] [--only-in-sync]
 
@@ -18,11 +18,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from image_ways import Way, ways  # noqa: E402 - after what it needs on the path
 
 from sparkbuild.nodes.observer import Observer  # noqa: E402 - the repository is on the path now
 from sparkbuild.nodes.survey import survey  # noqa: E402 - as above
@@ -39,47 +41,42 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def save_load(holder: Node, node: Node, image: Made) -> None:
-    """The usual way, from node to node."""
-    options = "-i /root/.ssh/rack -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
-    command = f"docker save {image.reference} | ssh {options} root@{node.address} docker load -q"
-    holder.run(["sh", "-c", f"set -e; {command}"], timeout=900, check=True)
-
-
-def prepare(holder: Node) -> None:
-    """The holder may log in to the others, for the usual way only."""
-    place = holder.path("/root/.ssh/rack")
-    place.write_bytes(holder.key_file.read_bytes())
-    place.chmod(0o600)
-
-
 def into_docker(op: Yard, holder: Node, image: Made) -> None:
     """The holder's own docker has it, as after a build."""
     op.sync(image.on(holder.name))
 
 
-def whole(op: Yard, holder: Node, node: Node, image: Made) -> None:
-    """To one node, by both ways, and the layer that changed."""
-    forget(node, image)
-    usual = timed(lambda: save_load(holder, node, image))
+def whole(op: Yard, ways: Mapping[str, Way], holder: Node, node: Node, image: Made) -> None:
+    """To one node, by every way."""
     forget(node, image)
     before = received(node)
     ours = timed(lambda: op.sync(image.on(node.name)))
-    row("whole image, one node", ours, usual, received(node) - before, image.bytes)
+    print(f"whole image, one node: {ours:.1f} s, received {(received(node) - before) / image.bytes:.3f} x its bytes")
+    _beside(ours, ways, holder, node, image)
 
 
-def changed(op: Yard, holder: Node, node: Node, other: Made) -> None:
+def changed(op: Yard, ways: Mapping[str, Way], holder: Node, node: Node, other: Made) -> None:
     """The node has an image from which `other` differs in its last layer."""
     verdict = op.look(other.on(node.name))
-    before = received(node)
+    before, size = received(node), other.sizes[-1]
     ours = timed(lambda: op.sync(other.on(node.name)))
     came = received(node) - before
-    forget(node, other)
-    usual = timed(lambda: save_load(holder, node, other))
-    row("one changed layer", ours, usual, came, other.sizes[-1])
+    planned = verdict.bytes if verdict.bytes is not None else "unknown"
     print(
-        f"    planned {verdict.bytes if verdict.bytes is not None else 'unknown'} bytes before, layer {other.sizes[-1]}"
+        f"one changed layer of {size} bytes: {ours:.1f} s, planned {planned} bytes, received {came / size:.3f} x the"
+        " layer's"
     )
+    _beside(ours, ways, holder, node, other)
+
+
+def _beside(ours: float, ways: Mapping[str, Way], holder: Node, node: Node, image: Made) -> None:
+    """The same by the usual ways, each into a docker that has not got it."""
+    for name, way in ways.items():
+        forget(node, image)
+        before = received(node)
+        usual = timed(lambda way=way: way(holder, node, image))  # type: ignore[misc] # bound now
+        came = received(node) - before
+        print(f"    {name}: {usual:.1f} s, ratio {ours / usual:.2f}; {came / 1e6:.0f} MB", flush=True)
 
 
 def three(op: Yard, nodes: Sequence[Node], image: Made, other: Made, *, rate: float) -> None:
@@ -116,12 +113,6 @@ def in_sync(op: Yard, nodes: Sequence[Node], image: Made) -> None:
     )
 
 
-def row(what: str, ours: float, usual: float, came: int, size: int) -> None:
-    """One line of the table."""
-    ratio = ours / usual
-    print(f"{what}: {ours:.1f} s, save | ssh | load {usual:.1f} s: ratio {ratio:.2f}; {came / size:.3f} x the bytes")
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -134,7 +125,6 @@ def main() -> None:
     layers = [(f"layer {number}", options.mb) for number in range(options.layers)]
     with Rack.up(options.nodes) as rack, tempfile.TemporaryDirectory(prefix="sparkbuild-bench.") as folder:
         holder, node, *_ = rack.nodes
-        prepare(holder)
         with yard(rack, Path(folder)) as op:
             store = holder.path(STORE)
             image = make(store, layers, holder=holder.name)
@@ -151,8 +141,9 @@ def main() -> None:
                     into_docker(op, each, image)
                 in_sync(op, rack.nodes, image)
                 return
-            whole(op, holder, node, image)
-            changed(op, holder, node, other)
+            with ways(holder, [node]) as usual:
+                whole(op, usual, holder, node, image)
+                changed(op, usual, holder, node, other)
             three(op, rack.nodes, image, other, rate=options.rate)
             in_sync(op, rack.nodes[1:], image)
 
