@@ -38,15 +38,20 @@ _GZIPPED = 2.0  # of a layer as it is downloaded: the download, and what it is u
 
 
 class PrebuiltSpec(msgspec.Struct, frozen=True):
-    """`name` is short, for tasks; `nodes` are all that need it, `places` the recipes that name it; `each`: every node
-    pulls it for itself.
+    """`name` is short, for tasks; `nodes` are all that need it, `recipes` the names of those that run in it; `each`:
+    every node pulls it for itself.
     """
 
     name: str
     image: Reference
     nodes: tuple[str, ...]
     each: bool = False
-    places: tuple[str, ...] = ()
+    recipes: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """The recipes' files, for messages."""
+        return ", ".join(f"recipes/{name}/recipe.toml" for name in self.recipes)
 
 
 def prebuilt_goal(node: str, spec: PrebuiltSpec) -> Goal:
@@ -126,14 +131,14 @@ class PrebuiltKind:
     def _refusal(self, goal: Goal) -> SparkbuildError | None:
         spec: PrebuiltSpec = goal.spec
         if not spec.image.digest:
-            return floating(spec.image, spec.places)
+            return floating(spec)
         if self._holder(goal) is not None:
             return None
         try:
             registry.digest_of(spec.image)
         except SparkbuildError as error:
             found = ": ".join(part for part in (error.where, error.found) if part)
-            error.where, error.found = ", ".join(spec.places) or error.where, found
+            error.where, error.found = spec.where or error.where, found
             return error
         return None
 
@@ -141,7 +146,7 @@ class PrebuiltKind:
         """Have it there; returns the bytes moved. Whether it is right is seen by the next look."""
         spec: PrebuiltSpec = goal.spec
         if not spec.image.digest:
-            raise floating(spec.image, spec.places)
+            raise floating(spec)
         fact = verdict.fact or {}
         if fact.get("pinned") or (spec.each and not self._nodes.place(goal.node).offline):
             return self._adopt(goal, goal.node, run, fact)
@@ -258,23 +263,20 @@ def tagged(image: Reference) -> str:
     return f"{image.repository}:{image.tag or 'latest'}"
 
 
-def floating(image: Reference, places: tuple[str, ...] = ()) -> ConfigError:
-    """What is said of a tag: the digest that it means now. `places` are the recipes that name it."""
-    name, where = tagged(image), ", ".join(places)
+def floating(spec: PrebuiltSpec) -> ConfigError:
+    """What is said of a tag: the digest that it means now, and the command that writes it into the recipe."""
+    name = tagged(spec.image)
+    commands = " and ".join(f"`doit lock:update serve:{recipe}`" for recipe in spec.recipes)
     try:
-        digest = registry.digest_of(image)
+        digest = registry.digest_of(spec.image)
+        found, more = f"it means {digest} now", ""
     except SparkbuildError as error:
-        return ConfigError(
-            f"{name} is a floating tag",
-            where=where,
-            found=f"what it means now cannot be told: {error.what}, {error.found}",
-            wanted=f'an image by its digest: image = "{image.repository}@sha256:..."',
-            next=f"where the registry answers, `docker buildx imagetools inspect {name}` says the digest",
-        )
+        digest, found = "sha256:...", f"what it means now cannot be told: {error.what}, {error.found}"
+        more = f" when the registry answers; where it wants a login, `docker buildx imagetools inspect {name}` tells"
     return ConfigError(
         f"{name} is a floating tag",
-        where=where,
-        found=f"it means {digest} now",
-        wanted="an image by its digest, which is the same tomorrow",
-        next=f'write image = "{image.repository}@{digest}"',
+        where=spec.where,
+        found=found,
+        wanted=f'an image by its digest, which is the same tomorrow: image = "{name}@{digest}"',
+        next=f"{commands} writes that{more}",
     )

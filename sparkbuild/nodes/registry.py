@@ -85,7 +85,7 @@ class Registry:
             answer = self._ask(url, accept)
             if answer.status_code == 401 and self._log_in(answer.headers.get("WWW-Authenticate", "")):
                 answer = self._ask(url, accept)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._error("the registry cannot be reached", str(error) or type(error).__name__) from error
         if answer.status_code == 200:
             return answer

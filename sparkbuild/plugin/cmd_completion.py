@@ -8,8 +8,10 @@ from doit.exceptions import InvalidCommand
 
 from sparkbuild.plugin.command import FactCommand
 
-_COMMANDS = "clean completion forget health help ignore info list logs plan run status trust verify why"
+_COMMANDS = "clean completion forget health help ignore info list logs outdated plan run status trust verify why"
 _RECIPE_COMMANDS = "logs|status"
+# `lock:update` and `outdated` take what there are tasks `lock:update:...` of: locks, and recipes as `serve:NAME`.
+_PINNED = "lock:update|outdated"
 
 # The colon is one of bash's word breaks, so `serve:de<TAB>` arrives as three words: they are joined for matching, and
 # what is already typed up to the last colon is cut from the answers.
@@ -22,6 +24,8 @@ _sparkbuild_complete() {{
     case " $line" in
         *" logs "*|*" status "*)
             found=($("${{COMP_WORDS[0]}}" list -q 2>/dev/null | sed -n 's/^serve:\\([^ ]*\\).*/\\1/p')) ;;
+        *" lock:update "*|*" outdated "*)
+            found=($("${{COMP_WORDS[0]}}" list -q 2>/dev/null | sed -n 's/^lock:update:\\([^ ]*\\).*/\\1/p')) ;;
         *" completion "*) found=(bash zsh) ;;
         *) found=($("${{COMP_WORDS[0]}}" list -q 2>/dev/null) {_COMMANDS}) ;;
     esac
@@ -38,6 +42,11 @@ _sparkbuild_complete() {{
     local -a tasks commands
     if [[ ${{words[2]}} == ({_RECIPE_COMMANDS}) && CURRENT -gt 2 ]]; then
         tasks=(${{(f)"$(${{words[1]}} list -q 2>/dev/null | sed -n 's/^serve:\\([^ ]*\\).*/\\1/p')"}})
+        compadd -a tasks
+        return
+    fi
+    if [[ ${{words[2]}} == ({_PINNED}) && CURRENT -gt 2 ]]; then
+        tasks=(${{(f)"$(${{words[1]}} list -q 2>/dev/null | sed -n 's/^lock:update:\\([^ ]*\\).*/\\1/p')"}})
         compadd -a tasks
         return
     fi

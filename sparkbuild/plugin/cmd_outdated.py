@@ -1,4 +1,4 @@
-"""`doit outdated [LOCK ...]`: what upstream has that is newer than the locks."""
+"""`doit outdated [LOCK ...]`: what upstream has that is newer than the locks and the images of recipes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Outdated(FactCommand):
 
     name = "outdated"
     needs_tasks = False
-    doc_purpose = "show what upstream has that is newer than the locks: refs, tags, image tags, wheels"
-    doc_usage = "[LOCK ...]"
+    doc_purpose = "show what upstream has that is newer than what is pinned: refs, tags, image tags, wheels"
+    doc_usage = "[LOCK|serve:RECIPE ...]"
     doc_description = (
         "Exit code 0 when everything is the newest, 1 when something is newer or could not be asked. Writes nothing;"
         " doit lock:update NAME does."
@@ -29,15 +29,23 @@ class Outdated(FactCommand):
 
     def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
         from sparkbuild.plugin.outdated import look  # noqa: PLC0415 - only for this command
+        from sparkbuild.plugin.prebuilt import TASK, registry_images  # noqa: PLC0415 - as above
 
-        locks = self.session.workspace.locks
+        workspace = self.session.workspace
+        locks = workspace.locks
+        images = {f"{TASK}{name}": image for name, image in registry_images(workspace).items()}
         for name in pos_args or ():
-            if name not in locks:
-                problem = self.session.workspace.problems.get(f"locks/{name}")
-                raise InvalidCommand(
-                    str(problem) if problem else f"there is no lock {name!r}\n  wanted: {', '.join(locks)}"
-                )
-        rows = look(self.session, [locks[name] for name in dict.fromkeys(pos_args or locks)])
+            if name not in locks and name not in images:
+                place = f"recipes/{name.removeprefix(TASK)}" if name.startswith(TASK) else f"locks/{name}"
+                problem = workspace.problems.get(place)
+                wanted = ", ".join([*locks, *images])
+                raise InvalidCommand(str(problem) if problem else f"there is no lock {name!r}\n  wanted: {wanted}")
+        names = dict.fromkeys(pos_args or [*locks, *images])
+        rows = look(
+            self.session,
+            [locks[name] for name in names if name in locks],
+            {name: images[name] for name in names if name in images},
+        )
         found = 1 if any(row.state != "ok" for row in rows) else 0
         if as_json:
             self.outstream.write(

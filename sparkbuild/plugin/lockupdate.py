@@ -1,4 +1,4 @@
-"""Tasks `lock:update NAME [component=ref ...]`: pin anew what a lock follows, and show what that changes.
+"""Tasks `lock:update NAME [component=ref ...]`: pin anew what a lock or a recipe follows, and show what that changes.
 
 doit takes `component=ref` for one of its variables wherever it stands, so these are read from there.
 """
@@ -14,6 +14,7 @@ from sparkbuild.core.errors import LockError
 from sparkbuild.plugin.action import _Action
 from sparkbuild.plugin.lockpins import Change, pin_all
 from sparkbuild.plugin.lockverify import run_of
+from sparkbuild.plugin.prebuilt import TASK, registry_images
 from sparkbuild.plugin.session import Session
 from sparkbuild.workspace import sourcelock
 from sparkbuild.workspace.suggest import did_you_mean
@@ -23,7 +24,9 @@ _SHOWN = 12  # hex digits of a hash
 
 
 class UpdateLock(_Action):
-    """Look up the components, all of them before anything is written; `name` "" means: the first argument names it."""
+    """Look up the components, all of them before anything is written. `name` is that of a lock, or of a recipe with
+    `serve:` before it; "" means: the first argument names it.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -35,18 +38,45 @@ class UpdateLock(_Action):
         dry = bool((self.task.options or {}).get("dry_run")) or len(words) < len(self.task.pos_arg_val or [])
         if len(words) != (0 if self.name else 1):
             raise LockError(
-                "name one lock",
+                "name one lock, or one recipe with an image of a registry",
                 found=" ".join(words) or "none",
-                wanted="doit lock:update NAME [component=ref ...] [--dry-run]",
+                wanted="doit lock:update LOCK [component=ref ...] [--dry-run]\n"
+                f"doit lock:update {TASK}RECIPE [image=TAG] [--dry-run]",
             )
         name = self.name or words[0]
+        asked: dict[str, str] = dict(doit_cmd._CMDLINE_VARS or {})  # noqa: SLF001 - doit has no way to list them
+        recipe = self._recipe(name, here)
+        if recipe:
+            from sparkbuild.plugin import recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
+
+            lines, values = recipepin.pin(recipe, asked, here, run_of(here, self.task.name, log), dry=dry)
+            self.result = "\n      ".join(lines)
+            here.runlog.write("update", task=self.task.name, recipe=recipe, changes=values, dry_run=dry)
+        else:
+            self._lock(name, asked, here, log, dry=dry)
+
+    @staticmethod
+    def _recipe(name: str, here: Session) -> str:
+        """The recipe that is meant, "" when it is a lock. Where both have the name, it is the lock."""
+        workspace, bare = here.workspace, name.removeprefix(TASK)
+        if name == bare and (name in workspace.locks or f"locks/{name}" in workspace.problems):
+            return ""
+        if bare in workspace.recipes:
+            return bare
+        problem = workspace.problems.get(f"recipes/{bare}")
+        if problem:
+            raise problem
+        if name != bare:
+            raise LockError(f"there is no recipe `{bare}`", wanted=did_you_mean(bare, workspace.recipes))
+        names = [*workspace.locks, *registry_images(workspace)]
+        raise LockError(f"there is no lock `{name}`, and no recipe", wanted=did_you_mean(name, names))
+
+    def _lock(self, name: str, asked: dict[str, str], here: Session, log: Path, *, dry: bool) -> None:
         path = here.root / "locks" / f"{name}{sourcelock.SUFFIX}"
         lock = here.workspace.locks.get(name)
         if lock is None:
-            problem = here.workspace.problems.get(f"locks/{name}")
-            raise problem or LockError(f"there is no lock `{name}`", wanted=did_you_mean(name, here.workspace.locks))
+            raise here.workspace.problems[f"locks/{name}"]
         text = path.read_text(encoding="utf-8")
-        asked: dict[str, str] = dict(doit_cmd._CMDLINE_VARS or {})  # noqa: SLF001 - doit has no way to list them
         changes = pin_all(lock, asked, run_of(here, self.task.name, log))
         values = {key: value for change in changes for key, value in change.values.items()}
         without = [key for change in changes for key in change.without]
@@ -110,11 +140,14 @@ def _short(key: str, value: str) -> str:
 
 
 def update_tasks(here: Session) -> list[dict[str, Any]]:
-    """The tasks `lock:update`, which takes the name as an argument, and `lock:update:NAME`."""
+    """The tasks `lock:update`, which takes the name as an argument, `lock:update:LOCK`, `lock:update:serve:RECIPE`."""
     doc = "pin anew what {} follows, or what is named as component=ref (network)"
+    of_recipe = "pin anew the image of recipe {} by its tag, or by another one with image=TAG (network)"
+    named = {name: doc.format(name) for name in here.workspace.locks}
+    named |= {f"{TASK}{name}": of_recipe.format(name) for name in registry_images(here.workspace)}
     task: dict[str, Any] = {"basename": "lock", "params": [_DRY]}
-    made = [{**task, "name": "update", "doc": doc.format("lock NAME"), "actions": [UpdateLock("")], "pos_arg": "names"}]
+    either = doc.format(f"lock NAME or recipe {TASK}NAME")
+    made = [{**task, "name": "update", "doc": either, "actions": [UpdateLock("")], "pos_arg": "names"}]
     return made + [
-        {**task, "name": f"update:{name}", "doc": doc.format(name), "actions": [UpdateLock(name)]}
-        for name in here.workspace.locks
+        {**task, "name": f"update:{name}", "doc": text, "actions": [UpdateLock(name)]} for name, text in named.items()
     ]

@@ -1,4 +1,4 @@
-"""Tasks `lock:verify` and `lock:verify:NAME`: can all that a lock pins still be had, and is it what is pinned?"""
+"""Tasks `lock:verify` and `lock:verify:NAME`: can all that is pinned still be had, and is it what is pinned?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,11 @@ from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.nodes.local import LocalAgent
 from sparkbuild.plugin import units
 from sparkbuild.plugin.action import _Action
+from sparkbuild.plugin.prebuilt import TASK, registry_images
 from sparkbuild.plugin.session import Session
 from sparkbuild.workspace import sourcelock
+from sparkbuild.workspace.baseimage import BaseImage
+from sparkbuild.workspace.reference import Reference
 from sparkbuild.workspace.sourcelock import SourceLock
 
 OK, FAIL, UNKNOWN = "ok", "FAIL", "?"
@@ -39,7 +42,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class VerifyLock(_Action):
-    """Fetch each component anew, or as much of it as proves what it is; nothing is kept. `name` "" means every lock."""
+    """Fetch each component anew, or as much of it as proves what it is; nothing is kept. `name` is that of a lock, or
+    of a recipe with `serve:` before it; "" means all of them.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -52,9 +57,13 @@ class VerifyLock(_Action):
         if broken:
             raise LockError("\n".join(broken))
         run = run_of(here, self.task.name, log)
-        rows = [
-            row for lock in here.workspace.locks.values() if self._means(lock.name) for row in verify(lock, here, run)
-        ]
+        locks = here.workspace.locks.values()
+        rows = [row for lock in locks if self._means(lock.name) for row in verify(lock, here, run)]
+        images = registry_images(here.workspace).items()
+        rows += verify_images({name: image for name, image in images if self._means(f"{TASK}{name}")}, run)
+        # a recipe that cannot be read may have an image of a registry, too
+        unread = [(f"{TASK}{at[8:]}", str(error)) for at, error in problems.items() if at.startswith("recipes/")]
+        rows += [Row(f"{name}/image", UNKNOWN, text) for name, text in unread if self._means(name)]
         lines = table(rows)
         run.note("\n".join(lines))
         failed = sum(row.state == FAIL for row in rows)
@@ -67,8 +76,8 @@ class VerifyLock(_Action):
             raise UnsureError(head, found="\n".join(lines), next="run again when what is asked answers")
         self.result = "\n      ".join([head, *lines])
 
-    def _means(self, lock: str) -> bool:
-        return self.name in {"", lock}
+    def _means(self, name: str) -> bool:
+        return self.name in {"", name}
 
 
 def run_of(here: Session, task: str, log: Path) -> Run:
@@ -108,6 +117,17 @@ def verify(lock: SourceLock, here: Session, run: Run) -> list[Row]:
             Row(f"{lock.name}/{name}", FAIL if error else OK, str(error) if error else "its sha256 is the locked")
         )
     return rows
+
+
+def verify_images(images: Mapping[str, Reference], run: Run) -> list[Row]:
+    """A row for the image of each recipe."""
+    done = _Count(len(images), run)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        rows = [
+            pool.submit(done.row, f"{TASK}{name}/image", partial(_recipe_image, name, image))
+            for name, image in images.items()
+        ]
+        return [row.result() for row in rows]
 
 
 class _Count:
@@ -173,21 +193,39 @@ def _artifact(lock: SourceLock, name: str, store: str, run: Run) -> str:
 
 
 def _image(lock: SourceLock, key: str) -> str:
+    return _pinned(lock.image(key))
+
+
+def _recipe_image(recipe: str, image: Reference) -> str:
+    if not image.digest:
+        raise LockError(
+            "it is a floating tag: another image whenever its maker likes",
+            where=f"recipes/{recipe}/recipe.toml",
+            next=f"`doit lock:update {TASK}{recipe}` pins it",
+        )
+    return _pinned(image)
+
+
+def _pinned(image: BaseImage | Reference) -> str:
     from sparkbuild.nodes.registry import Registry  # noqa: PLC0415 - costs httpx
 
-    image = lock.image(key)
     with contextlib.closing(Registry(image.host, image.path)) as registry:
         registry.check(image.digest)
     return "the registry has the locked manifest; not its layers, which pulling checks"
 
 
 def verify_tasks(here: Session) -> list[dict[str, Any]]:
-    """The tasks `lock:verify` and `lock:verify:NAME`."""
+    """The tasks `lock:verify`, `lock:verify:LOCK` and `lock:verify:serve:RECIPE`."""
     doc = "is everything that {} pins still there, and the same? (network)"
-    made: list[dict[str, Any]] = [
-        {"basename": "lock", "name": "verify", "doc": doc.format("every lock"), "actions": [VerifyLock("")]}
+    images = registry_images(here.workspace)
+    named = {"": "every lock and recipe" if images else "every lock", **{name: name for name in here.workspace.locks}}
+    named |= {f"{TASK}{name}": f"recipe {name}" for name in images}
+    return [
+        {
+            "basename": "lock",
+            "name": f"verify:{name}" if name else "verify",
+            "doc": doc.format(text),
+            "actions": [VerifyLock(name)],
+        }
+        for name, text in named.items()
     ]
-    for name in here.workspace.locks:
-        verify_one = VerifyLock(name)
-        made.append({"basename": "lock", "name": f"verify:{name}", "doc": doc.format(name), "actions": [verify_one]})
-    return made

@@ -1,8 +1,8 @@
-"""What upstream has that is newer than a lock: refs, tags, image tags and wheels, all asked at the same time."""
+"""What upstream has that is newer than what is pinned: refs, tags, image tags, wheels; all asked at the same time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -13,8 +13,9 @@ from sparkbuild.core import versions
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.plugin.session import Session
-from sparkbuild.workspace import baseimage
+from sparkbuild.workspace.baseimage import BaseImage
 from sparkbuild.workspace.gitsource import GitSource
+from sparkbuild.workspace.reference import Reference
 from sparkbuild.workspace.sourcelock import SourceLock
 
 NEWEST, NEWER, SILENT = "ok", "newer", "unreachable"
@@ -25,7 +26,8 @@ _SHORT = 12  # hex digits of a hash that is shown
 class Row(msgspec.Struct, frozen=True):
     """One component. `locked` and `newest` are as people say them: a tag, a version, a ref with the start of a commit.
 
-    `newest` is "" when nothing is newer; `problem` says why nobody could be asked.
+    `lock` is `serve:NAME` for the image of a recipe. `newest` is "" when nothing is newer; `problem` says why nobody
+    could be asked.
     """
 
     lock: str
@@ -56,27 +58,41 @@ class _Found(msgspec.Struct, frozen=True):
     newest: str
 
 
-def look(here: Session, locks: Iterable[SourceLock]) -> list[Row]:
-    """The rows of all components that have versions, in the order of the locks. Files by URL have none: no row."""
+def look(here: Session, locks: Iterable[SourceLock], images: Mapping[str, Reference]) -> list[Row]:
+    """The rows of all components that have versions, in the order of the locks, then those of the `images` of recipes,
+    by `serve:NAME`. Files by URL have none: no row.
+    """
     questions: list[Callable[[], Row]] = []
     for lock in locks:
         questions += [partial(_row, lock, name, "git", partial(_git, here, lock, name)) for name in lock.sources()]
         questions += [partial(_row, lock, name, "image", partial(_image, lock, name)) for name in lock.images()]
         wheels = [name for name in lock.artifacts() if f"{name}.wheel.name" in lock.values]
         questions += [partial(_row, lock, name, "wheel", partial(_wheel, lock, name)) for name in wheels]
+    questions += [partial(_recipe_row, name, image) for name, image in images.items()]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda question: question(), questions))
 
 
 def _row(lock: SourceLock, name: str, kind: str, ask: Callable[[], _Found]) -> Row:
     where, locked = _place(lock, name, kind)
+    return _asked(Row(lock.name, name, kind, locked, "", where, SILENT), ask)
+
+
+def _recipe_row(name: str, image: Reference) -> Row:
+    where = image.repository + (f":{image.tag}" if image.tag else "")
+    row = Row(name, "image", "image", _locked(image), "", where, SILENT)
+    return _asked(row, partial(_compared, image))
+
+
+def _asked(row: Row, ask: Callable[[], _Found]) -> Row:
+    """The row with its answer."""
     try:
         found = ask()
     except SparkbuildError as error:
         problem = error.what + (f": {error.found.splitlines()[0]}" if error.found else "")
-        return Row(lock.name, name, kind, locked, "", where, SILENT, problem)
+        return msgspec.structs.replace(row, problem=problem)
     state = NEWER if found.newest else NEWEST
-    return Row(lock.name, name, kind, found.locked, found.newest, where, state)
+    return msgspec.structs.replace(row, locked=found.locked, newest=found.newest, state=state)
 
 
 def _place(lock: SourceLock, name: str, kind: str) -> tuple[str, str]:
@@ -120,17 +136,25 @@ def compare(source: GitSource, refs: dict[str, str]) -> _Found:
 
 
 def _image(lock: SourceLock, key: str) -> _Found:
+    return _compared(lock.image(key))
+
+
+def _compared(image: BaseImage | Reference) -> _Found:
     from sparkbuild.nodes.registry import Registry  # noqa: PLC0415 - costs httpx
 
-    image = lock.image(key)
     with closing(Registry(image.host, image.path)) as registry:
         return compare_image(image, registry.digest, registry.tags)
 
 
-def compare_image(image: baseimage.BaseImage, digest: Callable[[str], str], tags: Callable[[], list[str]]) -> _Found:
-    """A later tag goes before the same tag that is another image now; without a tag, `latest` is compared."""
-    short = image.digest.removeprefix("sha256:")[:_SHORT]
-    locked = f"{image.tag} {short}" if image.tag else short
+def _locked(image: BaseImage | Reference) -> str:
+    return f"{image.tag} {image.digest.removeprefix('sha256:')[:_SHORT]}".strip()
+
+
+def compare_image(image: BaseImage | Reference, digest: Callable[[str], str], tags: Callable[[], list[str]]) -> _Found:
+    """A later tag goes before the same tag that is another image now; without a tag, `latest` is compared. A tag
+    without a digest is another image than it means now.
+    """
+    locked = _locked(image)
     later = versions.newest(image.tag, tags()) if image.tag else ""
     if later:
         return _Found(locked, later)

@@ -16,8 +16,8 @@ _HUB = "docker.io"
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """`host` and `path` name the repository; of `tag` and `digest` one may be "", and without a digest the image is
-    another one tomorrow.
+    """`host` and `path` name the repository. `tag` and `digest` may be "": without a digest the image is another one
+    tomorrow; beside a digest, the tag only says what to look up for a newer one.
     """
 
     host: str
@@ -46,12 +46,27 @@ def is_reference(image: str) -> bool:
     return any(sign in image for sign in "/:@")
 
 
+def is_tag(text: str) -> bool:
+    """Whether docker would take it as a tag."""
+    return bool(_TAG.fullmatch(text))
+
+
+def rewritten(text: str, tag: str, digest: str) -> str:
+    """A reference with another tag and digest; host and path stay as they are written."""
+    return f"{_split(text)[0]}:{tag}@{digest}"
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    """Name, tag and digest as they are written. A colon before the last `/` is that of a port."""
+    name, _, digest = text.partition("@")
+    head, slash, last = name.rpartition("/")
+    last, _, tag = last.partition(":")
+    return f"{head}{slash}{last}", tag, digest
+
+
 def parse(text: str) -> Reference:
     """A reference; ConfigError when docker would not take it."""
-    name, _, digest = text.partition("@")
-    head, _, last = name.rpartition("/")
-    last, _, tag = last.partition(":")
-    name = f"{head}/{last}" if head else last
+    name, tag, digest = _split(text)
     first, slash, rest = name.partition("/")
     host, path = (first, rest) if slash and ("." in first or ":" in first or first == "localhost") else (_HUB, name)
     if host == _HUB and "/" not in path:
@@ -59,7 +74,7 @@ def parse(text: str) -> Reference:
     checks = (
         (bool(_HOST.fullmatch(host)) and bool(_PATH.fullmatch(path)), "host and path in lower case"),
         ("@" not in text or bool(_DIGEST.fullmatch(digest)), "a digest of 64 hex digits: name@sha256:..."),
-        (not tag or bool(_TAG.fullmatch(tag)), "a tag of letters, digits, `.`, `_` and `-`"),
+        (not tag or is_tag(tag), "a tag of letters, digits, `.`, `_` and `-`"),
     )
     for right, wanted in checks:
         if not right:

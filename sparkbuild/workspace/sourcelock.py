@@ -19,6 +19,7 @@ from sparkbuild.workspace.inputs import LIMIT, check_name, read_input
 from sparkbuild.workspace.lockinclude import include, include_name
 from sparkbuild.workspace.locktext import FORMAT, check_pairs, check_value, dump, scan, update
 from sparkbuild.workspace.smallfile import UnreadableError, read_small
+from sparkbuild.workspace.wholefile import replace
 
 __all__ = ["FORMAT", "SUFFIX", "Artifact", "SourceLock", "dump", "parse", "pin", "read", "update", "verify", "write"]
 
@@ -170,34 +171,9 @@ def write(path: Path | str, text: str) -> None:
     Raises LockError when it cannot be written; the old text is there then.
     """
     try:
-        _replace(path, text)
+        replace(path, text)
     except OSError as error:
         raise LockError(f"{path} cannot be written", where=str(path), found=error.strerror or str(error)) from error
-
-
-def _replace(path: Path | str, text: str) -> None:
-    target = os.path.realpath(path)  # a linked lock stays a link
-    folder = os.path.dirname(target)
-    part = f"{target}.{os.getpid()}.part"
-    try:
-        mode = os.stat(target).st_mode & 0o777
-    except FileNotFoundError:
-        mode = 0o644
-    try:
-        with open(part, "wb") as file:
-            file.write(text.encode())
-            os.fchmod(file.fileno(), mode)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def verify(lock: SourceLock, root: Path | str) -> tuple[LockError, ...]:

@@ -33,7 +33,7 @@ def read(path: Path | str, shape: type[T] | UnionType, root: Path | str) -> Any:
     Raises ConfigError: unreadable, too big, not UTF-8, not TOML, unknown or misplaced or missing keys, wrong values.
     All unknown, misplaced, missing and wrong keys of the file are in one error.
     """
-    data = _parse(_text(path, root), path, root)
+    data = _parse(text_of(path, root), path, root)
     try:
         return msgspec.convert(data, shape)
     except msgspec.ValidationError as error:
@@ -53,7 +53,7 @@ def explain(path: Path | str, shape: type[msgspec.Struct] | UnionType, root: Pat
     from sparkbuild.workspace.tomlcheck import mistakes  # noqa: PLC0415
     from sparkbuild.workspace.tomlscan import scan  # noqa: PLC0415
 
-    text = _text(path, root)
+    text = text_of(path, root)
     found = mistakes(_parse(text, path, root), shape, scan(text))
     return as_error(_shown(path, root), found) if found else None
 
@@ -63,7 +63,7 @@ def line_of(path: Path | str, root: Path | str, *keys: str | int) -> int:
     from sparkbuild.workspace.tomlscan import scan  # noqa: PLC0415 - as above
 
     try:
-        return scan(_text(path, root)).line(keys)
+        return scan(text_of(path, root)).line(keys)
     except ConfigError:
         return 1
 
@@ -72,7 +72,8 @@ def _shown(path: Path | str, root: Path | str) -> str:
     return os.path.relpath(path, root)
 
 
-def _text(path: Path | str, root: Path | str) -> str:
+def text_of(path: Path | str, root: Path | str) -> str:
+    """A small file's text as it is, line ends too. Raises ConfigError: unreadable, too big, not UTF-8."""
     try:
         data = read_small(path, LIMIT)
     except UnreadableError as error:

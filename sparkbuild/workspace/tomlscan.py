@@ -1,7 +1,7 @@
-"""Where each key of a TOML document stands. The TOML library gives values without lines; this gives only the lines.
+"""Where each key of a TOML document stands. The TOML library gives values without places; this gives only the places.
 
-Only used to explain a mistake, on documents the TOML library has read without complaint: what is not TOML was already
-refused, so the scanner need not be strict.
+Only used to explain a mistake and to change one text, on documents the TOML library has read without complaint: what is
+not TOML was already refused, so the scanner need not be strict.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ class Spot(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """The places in a document: the spot of each key and array item, and the headers in their order."""
+    """The places in a document: the spot of each key and array item, the headers in their order, and where each string
+    begins and ends, with its quotes.
+    """
 
     spots: dict[Path, Spot]
     headers: list[Header]
+    strings: dict[Path, tuple[int, int]]
 
     def line(self, path: Path) -> int:
         """The line of a key; of the nearest thing around it when it is not written down; 1 for the document."""
@@ -60,7 +63,7 @@ def scan(text: str) -> Document:
     scanner = _Scanner(text)
     with suppress(IndexError, RecursionError, tomli.TOMLDecodeError):
         scanner.run()  # what was found so far still helps; an explanation must not fail itself
-    return Document(scanner.spots, scanner.headers)
+    return Document(scanner.spots, scanner.headers, scanner.strings)
 
 
 class _Scanner:
@@ -69,6 +72,7 @@ class _Scanner:
         self.at = 0
         self.spots: dict[Path, Spot] = {}
         self.headers: list[Header] = []
+        self.strings: dict[Path, tuple[int, int]] = {}
         self._tables: dict[Path, int] = {}  # the last index of each array of tables
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
@@ -144,7 +148,9 @@ class _Scanner:
     def _value(self, path: Path) -> None:
         first = self.text[self.at]
         if first in "\"'":
+            start = self.at
             self._skip(_STRING)
+            self.strings[path] = (start, self.at)
         elif first == "[":
             self._items(path)
         elif first == "{":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,7 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Server(ThreadingHTTPServer):
-    """`images`: path -> tag -> manifest. `wrong` says how it misbehaves; `token` is asked for when it is not ""."""
+    """`images`: path -> tag -> manifest. `wrong` says how it misbehaves; `token` is asked for when it is not "".
+    `meanwhile` is called before each answer.
+    """
 
     daemon_threads = True
 
@@ -22,6 +24,7 @@ class Server(ThreadingHTTPServer):
         self.wrong = ""
         self.token = ""
         self.asked: list[str] = []
+        self.meanwhile: Callable[[], object] = lambda: None
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -46,9 +49,13 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         pass
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         server, parts = self.server, urlsplit(self.path)
         server.asked.append(self.path)
+        server.meanwhile()
         if server.wrong.isdigit():
             return self._say(int(server.wrong), b"{}")
         if parts.path == "/token":
@@ -82,10 +89,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _say(self, code: int, body: bytes, *headers: tuple[str, str]) -> None:
         self.send_response(code)
-        for name, value in (*headers, ("Content-Length", str(len(body)))):
+        digest = ("Docker-Content-Digest", digest_of(body))
+        for name, value in (*headers, digest, ("Content-Length", str(len(body)))):
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 @contextmanager

@@ -163,7 +163,7 @@ GONE = f"127.0.0.1:1/team/engine@sha256:{'b' * 64}"
 @pytest.mark.parametrize(
     ("image", "what", "advice"),
     [
-        (FLOATING, "127.0.0.1:1/team/engine:nightly is a floating tag", 'image = "127.0.0.1:1/team/engine@sha256:..."'),
+        (FLOATING, "127.0.0.1:1/team/engine:nightly is a floating tag", "`doit lock:update serve:bad` writes that"),
         (GONE, "the registry 127.0.0.1:1 cannot be reached", "pull the image on one of the nodes"),
     ],
 )

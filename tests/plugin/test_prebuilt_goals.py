@@ -57,6 +57,19 @@ def test_goals(root: Path) -> None:
     assert goals.by_task["prune:local"].spec.use == "unused"
 
 
+def test_a_tag_beside_the_digest_changes_nothing(root: Path) -> None:
+    recipe(root, "both", f"ghcr.io/team/engine@{DIGEST}")
+    task = f"sync:engine-{DIGEST[7:15]}"
+    before = assemble(load(root))
+    recipe(root, "both", f"ghcr.io/team/engine:nightly@{DIGEST}")
+    recipe(root, "alone", f"ghcr.io/team/engine:v1@{DIGEST}", cluster="one")
+    after = assemble(load(root))
+    for name in (f"{task}:dgx1", f"{task}:dgx2", "serve:both"):
+        assert after.by_task[name].key == before.by_task[name].key
+    assert set(after.by_task[f"{task}:dgx2"].spec.nodes) == {"dgx1", "dgx2"}
+    assert after.by_task[f"{task}:dgx2"].spec.recipes == ("alone", "both")
+
+
 def test_two_images_of_one_name_are_two_tasks(root: Path) -> None:
     recipe(root, "old", f"team/engine@{DIGEST}")
     recipe(root, "new", f"team/engine@sha256:{'c' * 64}")

@@ -208,8 +208,7 @@ def here(published: tuple[Path, str, int]) -> Iterator[str]:
 def test_a_floating_tag_is_refused_with_its_digest(
     pair: Rack, op: Yard, published: tuple[Path, str, int], here: str
 ) -> None:
-    places = ("recipes/r/recipe.toml",)
-    spec = PrebuiltSpec("engine", parse(f"{here}/team/engine:nightly"), (pair.nodes[0].name,), places=places)
+    spec = PrebuiltSpec("engine", parse(f"{here}/team/engine:nightly"), (pair.nodes[0].name,), recipes=("r",))
     goal = prebuilt_goal(pair.nodes[0].name, spec)
     verdict = op.look(goal)
     assert verdict.state == UNKNOWN
@@ -217,7 +216,8 @@ def test_a_floating_tag_is_refused_with_its_digest(
     assert isinstance(error, ConfigError)
     assert error.where == "recipes/r/recipe.toml"
     assert error.found == f"it means {published[1]} now"
-    assert error.next == f'write image = "{here}/team/engine@{published[1]}"'
+    assert f'image = "{here}/team/engine:nightly@{published[1]}"' in error.wanted
+    assert error.next == "`doit lock:update serve:r` writes that"
     with pytest.raises(ConfigError, match="floating tag"):
         op.sync(goal)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.workspace.reference import is_reference, parse
+from sparkbuild.workspace.reference import is_reference, is_tag, parse, rewritten
 
 DIGEST = f"sha256:{'a' * 64}"
 
@@ -49,6 +49,29 @@ def test_what_docker_would_not_take(text: str, wanted: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text)
     assert wanted in caught.value.wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("team/engine", "team/engine"),
+        ("engine:v1", "engine"),
+        (f"10.0.0.1:5000/team/engine:v1@{DIGEST}", "10.0.0.1:5000/team/engine"),
+        (f"10.0.0.1:5000/engine@{DIGEST}", "10.0.0.1:5000/engine"),
+        ("docker.io/library/engine:v1", "docker.io/library/engine"),
+    ],
+)
+def test_rewritten(text: str, name: str) -> None:
+    other = f"sha256:{'b' * 64}"
+    new = rewritten(text, "v2", other)
+    assert new == f"{name}:v2@{other}"
+    found, old = parse(new), parse(text)
+    assert (found.host, found.path, found.tag, found.digest) == (old.host, old.path, "v2", other)
+
+
+def test_tags() -> None:
+    tags = ("v1", "13.0-devel", "_x", "", "-x", "a/b", "a:b", f"v1@{DIGEST}", "v 1", "x" * 129)
+    assert [is_tag(tag) for tag in tags] == [True] * 3 + [False] * 7
 
 
 def test_what_is_one() -> None:

@@ -114,6 +114,15 @@ def test_write_replaces_whole_and_keeps_mode_and_link(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["link.source.lock", "real.source.lock"]
 
 
+def test_a_read_only_lock_is_refused(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.source.lock", "old")
+    path.chmod(0o444)
+    with pytest.raises(LockError, match="cannot be written") as caught:
+        write(path, "new")
+    assert caught.value.found == "it is read-only"
+    assert path.read_text() == "old"
+
+
 def test_write_that_fails_leaves_the_old_text(tmp_path: Path) -> None:
     path = put(tmp_path, "a.source.lock", "old")
     with pytest.raises(UnicodeEncodeError):

@@ -111,6 +111,23 @@ def test_a_new_key_is_on_the_line_that_brought_it(lines: list[str]) -> None:
         seen |= now
 
 
+def texts(value: Any, path: Path = ()) -> dict[Path, str]:
+    """The strings of a document, by their keys."""
+    if isinstance(value, str):
+        return {path: value}
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return {where: text for key, inner in items for where, text in texts(inner, (*path, key)).items()}
+
+
+@given(st.lists(LINE, max_size=12), st.booleans())
+def test_every_string_is_where_it_says(lines: list[str], windows: bool) -> None:
+    text = "\n".join(valid(lines))
+    if windows:
+        text = text.replace("\n", "\r\n")
+    found = {path: tomli.loads(f"k = {text[start:end]}")["k"] for path, (start, end) in scan(text).strings.items()}
+    assert found == texts(tomli.loads(text))
+
+
 def test_lines_by_hand() -> None:
     top = 'a = """\n[x]\n"""\nb = [\n  1, # ]\n  { c = 2 },\n]\n'
     document = scan(top + "[t]\nd.e = 1\n[[g]]\nid = 1\n[g.p]\nq = 1\n[[g]]\nid = 2\n[t.u]\n")
