@@ -131,7 +131,7 @@ def test_something_that_says_nothing_more(serve: Serve, answer: bytes) -> None:
     began = time.monotonic()
     with pytest.raises(DockerdError, match=r"does not answer on .*: nothing within 0[.]3 s"):
         serve(answer + b"|PAUSE|", timeout=0.3, pause=5, hang=True).get("/x")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4.5
 
 
 def test_something_that_says_a_little_for_ever(serve: Serve) -> None:
@@ -139,7 +139,7 @@ def test_something_that_says_a_little_for_ever(serve: Serve) -> None:
     slowly = b"HTTP/1.1 200 OK\r\n" + b"|PAUSE|".join(b"A%d: b\r\n" % n for n in range(100))
     with pytest.raises(DockerdError, match=r"nothing within 0[.]4 s"):
         serve(slowly, timeout=0.4, pause=0.1).get("/x")
-    assert time.monotonic() - began < 2, "the time is for the answer, not for each byte of it"
+    assert time.monotonic() - began < 8, "the time is for the answer, not for each byte of it"
 
 
 def test_no_socket(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_an_engine_that_ignores_sigterm_is_killed_after_the_grace(node: Node) ->
     record = node.started("deaf")
     begun = time.monotonic()
     assert node.stop(grace=0.5) == {"stopped": True, "pid": record["pid"], "killed": True}
-    assert 0.5 <= time.monotonic() - begun < 3
+    assert 0.5 <= time.monotonic() - begun < 10
     assert not is_alive(record["pid"])
 
 

@@ -336,7 +336,7 @@ def test_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
     monkeypatch.setattr(gpus, "PATIENCE", 0.08 if "sleep" in script else 10)
     began = time.monotonic()
     cards, driver = gpus.gpus(str(tmp_path / "none"))
-    assert time.monotonic() - began < (0.5 if "sleep" in script else 10)
+    assert time.monotonic() - began < (20 if "sleep" in script else 10)
     assert (len(cards), driver) == (wanted, "580.95.05" if wanted else "")
 
 
@@ -373,9 +373,9 @@ def test_looks_at_the_same_time() -> None:
         raise ValueError("bad")
 
     began = time.monotonic()
-    looks: dict[str, Any] = {"a": lambda: 0, "slow": lambda: time.sleep(1), "bad": fail, "none": lambda: None}
+    looks: dict[str, Any] = {"a": lambda: 0, "slow": lambda: time.sleep(30), "bad": fail, "none": lambda: None}
     found = together(looks, 0.2)
-    assert time.monotonic() - began < 0.9
+    assert time.monotonic() - began < 20
     assert list(found) == ["a", "slow", "bad", "none"]
     assert (found["a"], found["none"]) == (0, None)
     assert isinstance(found["slow"], TimeoutError)

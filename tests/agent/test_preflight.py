@@ -51,7 +51,7 @@ def test_peers() -> None:
     assert preflight.unreachable(["127.0.0.1", "127.0.0.2"], 1.0) == [], "that nobody listens there is an answer"
     began = time.monotonic()
     found = preflight.unreachable(["dgx2", "10.0.0.300", "", "127.0.0.1"], 1.0)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert found == [
         {"peer": "dgx2", "problem": "'dgx2' is no IPv4 address"},
         {"peer": "10.0.0.300", "problem": "'10.0.0.300' is no IPv4 address"},

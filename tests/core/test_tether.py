@@ -58,8 +58,8 @@ def test_children_end_with_a_killed_parent(tmp_path: Path, number: int) -> None:
     assert all(map(is_alive, pids)), "a child ended with the thread that started it"
     start = time.monotonic()
     kill(process, number)
-    until(lambda: not any(map(is_alive, pids)), 5)
-    assert time.monotonic() - start < 2
+    until(lambda: not any(map(is_alive, pids)), 10)
+    assert time.monotonic() - start < 8
 
 
 def test_what_was_let_go_is_left_alone(tmp_path: Path) -> None:

