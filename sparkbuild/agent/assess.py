@@ -19,7 +19,7 @@ KEEP, REPAIR, DETACH, COPY = "keep", "repair", "detach", "copy"
 class Task(NamedTuple):
     """`record` is what is known of the content, `stamp` is of a file that is kept. `room`: bytes the disk will give,
     `reclaim`: bytes it gets back first, from an own file that is replaced. `apart`: a file with other names is mended,
-    so it becomes a new one. `text` says why, for the log.
+    so it becomes a new one. `text` says why, for the log. `to_write`: bytes of data, as far as can be told beforehand.
     """
 
     wanted: Wanted
@@ -31,6 +31,7 @@ class Task(NamedTuple):
     room: int = 0
     reclaim: int = 0
     apart: bool = False
+    to_write: int = 0
 
 
 class Assessor(NamedTuple):
@@ -49,7 +50,7 @@ class Assessor(NamedTuple):
     def task(self, wanted: Wanted) -> Task:
         """Decide about one file."""
         shape = Shape(wanted.size, wanted.extents)
-        part = Part(self.dst, wanted.name, shape, wanted.identity, self.algorithm)
+        part = Part(self.dst, wanted.name, shape, wanted.identity, self.algorithm, title=wanted.called)
         record = self.known.get(wanted.name)
         path = f"{self.dst}/{wanted.name}"
         try:
@@ -65,7 +66,7 @@ class Assessor(NamedTuple):
                 seen = self._adopt(path, wanted, record, same, found)
                 if seen is not None and seen.record is not None and seen.stat is not None:
                     if seen.bad:
-                        return self._mend(wanted, part, seen.record, found, seen.text)
+                        return self._mend(wanted, part, seen.record, found, seen)
                     return self._kept(wanted, part, seen.record, seen.stat, seen.text)
                 text = seen.text if seen is not None else text
         return self._copy(wanted, part, found, text)
@@ -93,20 +94,25 @@ class Assessor(NamedTuple):
         if seen.stat is None:  # unreadable, or being written
             return self._copy(wanted, part, found, seen.text)
         if seen.text:
-            return self._mend(wanted, part, record, found, seen.text)
+            return self._mend(wanted, part, record, found, seen)
         return self._kept(wanted, part, record, seen.stat, "")
 
-    def _mend(self, wanted: Wanted, part: Part, record: Record, found: os.stat_result, text: str) -> Task:
+    def _mend(
+        self, wanted: Wanted, part: Part, record: Record, found: os.stat_result, seen: content.Found | Adopted
+    ) -> Task:
         apart = found.st_nlink > 1  # somebody else's too: what they have stays as it is
         room = part.shape.room if apart else max(0, part.shape.room - found.st_blocks * 512)
-        return Task(wanted, part, REPAIR, text, record, room=room, apart=apart)
+        size = part.shape.data if apart else sum(map(part.shape.weight, seen.bad))
+        return Task(wanted, part, REPAIR, seen.text, record, room=room, apart=apart, to_write=size)
 
     def _kept(self, wanted: Wanted, part: Part, record: Record, found: os.stat_result, text: str) -> Task:
         if found.st_nlink > 1 and not self.linked:
-            return Task(wanted, part, DETACH, f"it has {found.st_nlink} names", record, room=part.shape.room)
+            text, shape = f"it has {found.st_nlink} names", part.shape
+            return Task(wanted, part, DETACH, text, record, room=shape.room, to_write=shape.data)
         return Task(wanted, part, KEEP, text, record, stamp=stamps.of(found))
 
     def _copy(self, wanted: Wanted, part: Part, found: os.stat_result | None, text: str) -> Task:
         ours = found is not None and found.st_nlink == 1 and wanted.name in self.known
         room = max(0, part.shape.room - part.allocated())
-        return Task(wanted, part, COPY, text, room=room, reclaim=found.st_blocks * 512 if ours and found else 0)
+        reclaim = found.st_blocks * 512 if ours and found else 0
+        return Task(wanted, part, COPY, text, room=room, reclaim=reclaim, to_write=part.lacking())

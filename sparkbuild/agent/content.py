@@ -1,7 +1,11 @@
-"""The content of one staged file against its ledger record: which of its chunks are not what was staged."""
+"""The content of one staged file against its ledger record: which of its chunks are not what was staged.
+
+Texts here do not name the file: who asked knows what it is called, see `titles`.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -18,7 +22,7 @@ from sparkbuild.agent.shape import Shape
 Moved = Callable[[int], None]  # told of every block of bytes that passed
 
 _READERS = 2  # one reader leaves the disk idle while it hashes; more gain nothing
-_NAMED = 8  # chunks named in one line
+_NAMED = 8  # chunks, or runs of chunks, named in one line
 
 
 class Found(NamedTuple):
@@ -37,10 +41,26 @@ def opened(path: str) -> Iterator[Pages]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(f"{path} is {kind(os.fstat(fd))}")
+            raise OSError(errno.EINVAL, f"it is {kind(os.fstat(fd))}, wanted a regular file", path)
         yield Pages(fd)
     finally:
         os.close(fd)
+
+
+def standing(path: str) -> tuple[os.stat_result | None, str]:
+    """What stands under a name where a regular file belongs: its stat and "", or None and what is there instead."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None, "is missing"
+    except OSError as error:
+        return None, unreadable(error)
+    return (found, "") if stat.S_ISREG(found.st_mode) else (None, f"is {kind(found)}, wanted a regular file")
+
+
+def unreadable(error: OSError) -> str:
+    """Why a file that stands there cannot be read."""
+    return f"cannot be read: {error.strerror or error}"
 
 
 def check(path: str, record: Record, moved: Moved) -> Found:
@@ -52,18 +72,21 @@ def check(path: str, record: Record, moved: Moved) -> Found:
             after = os.fstat(pages.fd)
     except OSError as error:
         everything = tuple(range(digest.count(record.size)))
-        return Found(f"{record.name} cannot be read: {error.strerror or error}", everything)
+        return Found(unreadable(error), everything)
     if (before.st_mtime_ns, before.st_ctime_ns) != (after.st_mtime_ns, after.st_ctime_ns):
-        return Found(f"{record.name} was changed while it was being checked", bad)
+        return Found("was changed while it was being checked", bad)
     return Found(describe(record, before.st_size, bad), bad, before)
 
 
-def chunk_is_right(pages: Pages, record: Record, index: int, buffer: bytearray) -> bool:
-    """Compare one chunk. The record's algorithm must be one this python has."""
+def chunk_is_right(pages: Pages, record: Record, index: int, buffer: bytearray, moved: Moved) -> bool:
+    """Compare one chunk; `moved` is told of the bytes that were there to be read. The record's algorithm must be one
+    this python has.
+    """
     function = digest.function(record.digest)
     size = min(CHUNK, record.size - index * CHUNK)
     with memoryview(buffer) as whole, whole[:size] as view:
         got = pages.read(view, index * CHUNK)
+        moved(got)
         return function is not None and got == size and function(view) == record.chunk(index)
 
 
@@ -143,16 +166,30 @@ def kind(found: os.stat_result) -> str:
 def describe(record: Record, size: int, bad: tuple[int, ...]) -> str:
     """What is wrong with a file of `size` bytes with these bad chunks; chunks count from 1 on screen."""
     if size != record.size:
-        return f"{record.name} has {size} bytes, its ledger says {record.size}"
+        return f"has {size} bytes, its ledger says {record.size}"
     if not bad:
         return ""
     total = digest.count(record.size)
-    if len(bad) == total:
-        return f"{record.name} is not what was staged: it differs from its ledger throughout"
+    if digest.function(record.digest) is None:  # it was hashed as a whole, so nobody knows which
+        return f"has another sha256 than its ledger says ({size} bytes)"
+    if total == 1:
+        return f"differs from its ledger ({size} bytes, one chunk)"
     if len(bad) == 1:
-        return f"{record.name} differs from its ledger in chunk {bad[0] + 1} of {total}"
-    named = ", ".join(str(index + 1) for index in bad[:_NAMED]) + (", ..." if len(bad) > _NAMED else "")
-    return f"{record.name} differs from its ledger in {len(bad)} of {total} chunks: {named}"
+        return f"differs from its ledger in chunk {bad[0] + 1} of {total}"
+    runs = _runs(bad)
+    named = ", ".join(runs[:_NAMED]) + (", ..." if len(runs) > _NAMED else "")
+    return f"differs from its ledger in {len(bad)} of {total} chunks: {named}"
+
+
+def _runs(bad: tuple[int, ...]) -> list[str]:
+    """Chunks as people count them, neighbours in one: 1, 4-9."""
+    runs: list[list[int]] = []
+    for index in bad:
+        if runs and runs[-1][1] == index:
+            runs[-1][1] = index + 1
+        else:
+            runs.append([index + 1, index + 1])
+    return [f"{first}-{last}" if first != last else str(first) for first, last in runs]
 
 
 def _bad_chunks(pages: Pages, size: int, record: Record, moved: Moved) -> tuple[int, ...]:
@@ -169,9 +206,8 @@ def _bad_chunks(pages: Pages, size: int, record: Record, moved: Moved) -> tuple[
         buffer = bytearray(min(CHUNK, record.size))
         try:
             for index in indices[first::step]:
-                if not chunk_is_right(pages, record, index, buffer):
+                if not chunk_is_right(pages, record, index, buffer, moved):
                     bad.append(index)
-                moved(min(CHUNK, record.size - index * CHUNK))
         except OSError as error:
             failed.append(error)
 

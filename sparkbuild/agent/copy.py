@@ -75,7 +75,7 @@ class Copier(NamedTuple):
 def _compare(part: Part, source: Source, what: str, found: str, wanted: str) -> None:
     if wanted and found != wanted:
         raise AgentError(
-            f"{part.name} is not what was wanted",
+            f"{part.title} is not what was wanted",
             kind="integrity",
             where=source.path,
             found=f"{what} {found}",
@@ -147,8 +147,9 @@ class _Pass:
             hasher.join()
 
     def _store(self, index: int, view: memoryview, value: bytes | None) -> None:
+        written = 0  # what was right in the part is no progress, and is told all the same: somebody waits for a sign
         if value is None:
-            value, first = self._digest(view), index * CHUNK
+            value, first, written = self._digest(view), index * CHUNK, self._shape.weight(index)
             at, end = first, first + len(view)
             for low, high in (*self._shape.blocks(index), (end, end)):
                 if at < low and self._part.resumable:  # a new part has nothing there
@@ -158,9 +159,9 @@ class _Pass:
                         self._pages.write(piece, low)
                 at = high
             self._part.note(index, value)
-            self._fetched, self._written = self._fetched + 1, self._written + self._shape.weight(index)
+            self._fetched, self._written = self._fetched + 1, self._written + written
         self._chunks[index * WIDTH : (index + 1) * WIDTH] = value
-        self._copier.moved(self._shape.weight(index))
+        self._copier.moved(written)
 
     def _read(self) -> None:
         try:
@@ -182,7 +183,7 @@ class _Pass:
             raise Stopped
         value = self._kept(index, view)
         if value is None:
-            fetch(self._part.name, self._source, self._shape.pieces(index), index, view)
+            fetch(self._part.title, self._source, self._shape.pieces(index), index, view)
         return value
 
     def _kept(self, index: int, view: memoryview) -> bytes | None:
@@ -203,15 +204,17 @@ class _Pass:
 _ZEROS = bytes(1 << 16)
 
 
-def fetch(name: str, source: Source, pieces: list[tuple[int, int]], index: int, view: memoryview) -> None:
-    """Fill `view` with one chunk out of the source, zeros where it has no data. Raises AgentError for an early end."""
+def fetch(title: str, source: Source, pieces: list[tuple[int, int]], index: int, view: memoryview) -> None:
+    """Fill `view` with one chunk out of the source, zeros where it has no data. Raises AgentError for an early end;
+    `title` is what it calls the file.
+    """
     first, at = index * CHUNK, 0
     for low, high in pieces:
         _blank(view, at, low - first)
         with view[low - first : high - first] as piece:
             if source.read(piece, low) != len(piece):
                 raise AgentError(
-                    f"the source of {name} ends too soon",
+                    f"the source of {title} ends too soon",
                     kind="integrity",
                     where=source.path,
                     found=f"an end before byte {high}",

@@ -18,6 +18,7 @@ from sparkbuild.agent.globs import matching
 from sparkbuild.agent.hublinks import Place
 from sparkbuild.agent.hubrepo import Entry, Tree
 from sparkbuild.agent.protocol import AgentError
+from sparkbuild.agent.titles import title
 from sparkbuild.agent.wanted import Link, Wanted, Wish
 
 _INDEX = ".safetensors.index.json"
@@ -207,7 +208,8 @@ def _blob(asked: _Asked, name: str, found: tuple[str, Entry]) -> Wanted:
     file, entry = found
     identity = {"kind": "hub-blob", "etag": name}
     source = {"kind": "file", "path": file}
-    return _hashed(Wanted(f"blobs/{name}", source, _size(asked, file, entry), "", identity), name)
+    wanted = Wanted(f"blobs/{name}", source, _size(asked, file, entry), "", identity)
+    return _hashed(wanted._replace(title=title(wanted.name, [entry.path])), name)
 
 
 def _size(asked: _Asked, file: str, entry: Entry) -> int:

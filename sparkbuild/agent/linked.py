@@ -14,11 +14,12 @@ from sparkbuild.agent.protocol import AgentError
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "dst", "what"?}; {"present": true, "key", "parts", "commit", "files": how many, "mounts":
-    [{"source", "target", "read_only"}], "problems": [{"file", "text"}]}. Without a manifest {"present": false, "busy":
-    who works on it, "problem": why it cannot be read}.
+    """Query {"store", "dst", "what"?, "full"?}; {"present": true, "key", "parts", "commit", "files": how many,
+    "mounts": [{"source", "target", "read_only"}], "problems": [{"file", "text"}]}. Without a manifest {"present":
+    false, "busy": who works on it, "problem": why it cannot be read}.
 
-    With "what" (see linkwish.wish), an export of folders that were staged anew since is held against them.
+    With "what" (see linkwish.wish), an export of folders that were staged anew since is held against their ledgers;
+    with "full" too, any export is.
     """
     dst = inside(query.get("store", ""), query["dst"])
     try:
@@ -32,6 +33,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     strange = (name for name in names(dst) if name not in entries)
     found += [{"file": name, "text": f"{name} is not of the export"} for name in strange]
     found += [{"file": path, "text": text} for path, text in _sources(made, entries, query, dst)]
+    found += [{"file": mountlist.path_of(dst), "text": text} for text in _mounts(made, dst, query)]
     return {
         "present": True,
         "key": made["key"],
@@ -69,18 +71,44 @@ def _sources(made: dict[str, Any], entries: dict[str, Entry], query: dict[str, A
             old, new = (", ".join(path for path in paths if path) for paths in (was, now))
             return [("", f"it is made from {old}, wanted {new}")]
     moved = [one["folder"] for one in made["sources"] if _stamp(one["folder"]) != one["ledger"]]
-    if not moved or "what" not in query:
+    if "what" not in query or not (moved or query.get("full")):
         return [(path, f"{path} is not what the export was made from") for path in moved]
     try:
         wish = linkwish.wish(query["what"], query.get("store", ""), dst, bound=_bound(made))
     except AgentError as error:
         return [(str(error.fields["where"]), f"{error.fields['where']}: {error.fields['what']}")]
     if wish.commit != made["commit"]:
-        return [(moved[0], f"it is of commit {made['commit'][:12]}, the mirror has {wish.commit[:12]} now")]
+        return [("", f"it is of commit {made['commit'][:12]}, the mirror has {wish.commit[:12]} now")]
     other = {name: (entry.how, entry.path) for name, entry in wish.entries.items()}
     mine = {name: (entry.how, entry.path) for name, entry in entries.items()}
     differ = sorted(name for name in {*other, *mine} if other.get(name) != mine.get(name))
     return [(name, f"{name} is staged otherwise by now") for name in differ]
+
+
+def _mounts(made: dict[str, Any], dst: str, query: dict[str, Any]) -> list[str]:
+    """What is wrong with the mounts: the export itself comes first, then one for each of its empty files, no more."""
+    target = query["what"]["target"] if "what" in query else made["target"]
+    first, *others = made["mounts"] or [{"source": "nothing", "target": "nothing"}]
+    found = []
+    if (first["source"], first["target"]) != (dst, target):
+        found.append(f"its manifest mounts {first['source']} at {first['target']}, wanted {dst} at {target}")
+    wanted, there = {f"{target.rstrip('/')}/{name}": name for name in made["empty"]}, {one["target"] for one in others}
+    found += [
+        f"{name} is an empty file, and its manifest binds nothing onto it"
+        for at, name in wanted.items()
+        if at not in there
+    ]
+    found += [
+        f"its manifest mounts {one['source']} at {one['target']}, which is no empty file of it"
+        for one in others
+        if one["target"] not in wanted
+    ]
+    found += [
+        f"its manifest mounts {one['source']} at {one['target']} writable"
+        for one in made["mounts"]
+        if one.get("read_only") is not True
+    ]
+    return found
 
 
 def _stamp(path: str) -> stamps.Stamp | None:

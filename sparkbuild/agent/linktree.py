@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from sparkbuild.agent import folder, index, linkwish, mountlist, stamps, uses
+from sparkbuild.agent import content, folder, index, links, linkwish, mountlist, stamps, uses
 from sparkbuild.agent.files import fsync_folder, inside
 from sparkbuild.agent.lanes import shelf_of
-from sparkbuild.agent.ledger import OURS, LedgerError
+from sparkbuild.agent.ledger import OURS, LedgerError, Link
 from sparkbuild.agent.linkwish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
 from sparkbuild.agent.part import stem
 from sparkbuild.agent.protocol import AgentError, Reporter
@@ -203,15 +203,11 @@ def names(dst: str) -> list[str]:
 
 def problem(dst: str, entry: Entry) -> str:
     """What is wrong with one name of an export, "" when nothing is."""
-    try:
-        found = os.lstat(f"{dst}/{entry.name}")
-    except (FileNotFoundError, NotADirectoryError):
-        return f"{entry.name} is missing"
     if entry.how == POINTER:
-        text = os.readlink(f"{dst}/{entry.name}") if stat.S_ISLNK(found.st_mode) else ""
-        return "" if text == entry.path else f"{entry.name} leads to {text!r}, wanted {entry.path!r}"
-    if not stat.S_ISREG(found.st_mode):
-        return f"{entry.name} is no regular file"
+        return links.problem(dst, Link(entry.name, entry.path))
+    found, text = content.standing(f"{dst}/{entry.name}")
+    if found is None:
+        return f"{entry.name} {text}"
     if entry.how == EMPTY:
         right = not found.st_size and found.st_nlink == 1
         return "" if right else f"{entry.name} is no empty file of its own, and one is to be bound onto it"

@@ -148,7 +148,7 @@ class Mended:
 
 def _another_size(wanted: Wanted, source: Source) -> AgentError:
     return AgentError(
-        f"the source of {wanted.name} has another size",
+        f"the source of {wanted.called} has another size",
         kind="integrity",
         where=str(wanted.source.get("path", "")),
         found=f"{source.size} bytes",

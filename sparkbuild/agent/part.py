@@ -52,10 +52,12 @@ class Part:
     """
 
     # There is one for each file of a folder, of which there may be 100,000.
-    __slots__ = ("_algorithm", "_dst", "_fd", "_first", "_known", "_source", "name", "shape")
+    __slots__ = ("_algorithm", "_dst", "_fd", "_first", "_known", "_source", "name", "shape", "title")
 
-    def __init__(self, dst: str, name: str, shape: Shape, source: dict[str, Any], algorithm: str) -> None:
-        self.name, self.shape, self._algorithm = name, shape, algorithm
+    def __init__(
+        self, dst: str, name: str, shape: Shape, source: dict[str, Any], algorithm: str, *, title: str = ""
+    ) -> None:
+        self.name, self.shape, self.title, self._algorithm = name, shape, title or name, algorithm
         self._dst, self._source = dst, source
         self._known = self._read() if source else b""
         self._fd, self._first = -1, 0
@@ -103,6 +105,11 @@ class Part:
     def resumable(self) -> bool:
         """True when chunks of it may be used."""
         return bool(self._known)
+
+    def lacking(self) -> int:
+        """Bytes of data that are not in it, as far as its list says."""
+        shape = self.shape
+        return sum(shape.weight(n) for n in shape.with_data() if not self.known(n)) if self._known else shape.data
 
     def allocated(self) -> int:
         """Bytes on the disk that a resumed copy need not take again."""

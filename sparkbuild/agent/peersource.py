@@ -55,14 +55,14 @@ class Peers:
         """Those that are worth asking."""
         return [peer for peer in self._peers if peer.failures < TIRED]
 
-    def failed(self, peer: Peer, name: str, problem: str, since: float) -> None:
+    def failed(self, peer: Peer, title: str, problem: str, since: float) -> None:
         """Keep in mind that a peer did not give a file that it was asked for at `since`."""
         with self._guard:
             counts = since >= peer.failed_at
             if counts:
                 peer.failures, peer.failed_at = peer.failures + 1, time.monotonic()
             left = counts and peer.failures == TIRED
-        self._told(f"{peer.name} does not give {name}: {problem}" + ("; it is not asked again" if left else ""))
+        self._told(f"{peer.name} does not give {title}: {problem}" + ("; it is not asked again" if left else ""))
 
     def gave(self, peer: Peer) -> None:
         """A peer gave all that was asked of it."""
@@ -169,7 +169,7 @@ class PeerSource:
         if got < len(view):
             self._hang_up()
             self._left.pop(0)
-            self._peers.failed(peer, self._wanted.name, problem, self._since)
+            self._peers.failed(peer, self._wanted.called, problem, self._since)
         elif offset + got == self.size:
             self._peers.gave(peer)
         return got
@@ -185,7 +185,7 @@ class PeerSource:
             if nas.size != self.size:
                 nas.close()
                 raise AgentError(
-                    f"the source of {self._wanted.name} has another size",
+                    f"the source of {self._wanted.called} has another size",
                     kind="integrity",
                     where=self.path,
                     found=f"{nas.size} bytes",

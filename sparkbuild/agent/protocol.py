@@ -44,6 +44,7 @@ class Reporter:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._last = 0.0
+        self._told = ("", -1)
 
     def emit(self, event: str, **fields: Any) -> None:
         """Write one event line."""
@@ -59,8 +60,9 @@ class Reporter:
     def progress(self, phase: str, done: int, total: int | None) -> None:
         """Bytes done of bytes in total (None = not known)."""
         now = time.monotonic()
-        if now - self._last >= 0.25 or (total is not None and done >= total):
-            self._last = now
+        at_end = total is not None and done >= total and self._told != (phase, done)
+        if now - self._last >= 0.25 or at_end:
+            self._last, self._told = now, (phase, done)
             self.emit("progress", phase=phase, bytes=done, total=total)
 
 

@@ -1,7 +1,8 @@
 """Read the next part of what is staged and compare it with its ledger, at idle priority: a cursor says where to go on.
 
 `<dst>/.sparkbuild/scrub.json`: {"format", "seal": which ledger, "file": index in it, "chunk", "since": when this round
-began, "ended": when the last one did, "round": how many ended}. The folder whose last round ended first is read first.
+began, "ended": when the last one did, "round": how many ended, "unread": bytes of files that this round came by and
+could not compare: missing, or of another size}. The folder whose last round ended first is read first.
 A file that is found damaged loses its stamp, so that the next look reads all of it, and staging mends it.
 """
 
@@ -21,6 +22,7 @@ from sparkbuild.agent.idle import be_idle
 from sparkbuild.agent.ledger import OURS, Ledger, LedgerError, Record, small_file
 from sparkbuild.agent.protocol import Reporter
 from sparkbuild.agent.shape import Shape
+from sparkbuild.agent.titles import Titles
 
 FORMAT = "sparkbuild-scrub/v1"
 LIMIT = 20_000_000_000
@@ -36,6 +38,7 @@ class Cursor(NamedTuple):
     since: float = 0.0
     ended: float = 0.0
     round: int = 0
+    unread: int = 0
 
 
 def path_of(dst: str) -> str:
@@ -47,8 +50,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "folders": [{"dst", "key"}], "limit": bytes to read in all}.
 
     Result {"read": bytes, "folders": [{"dst", "state": "ok", "damaged", "absent", "other" (another key) or "busy",
-    "problems": [{"file", "text"}], "read", "seconds", "done": bytes of this round, "total", "since", "round"}]} in the
-    order asked for. A round that ended has done = total.
+    "problems": [{"file", "text"}], "read", "seconds", "done": bytes of this round that were compared, "over": it ended,
+    "total", "since", "ended": when the last round did, "round": how many did}]} in the order asked for.
     """
     be_idle()
     store, limit = request["store"], int(request.get("limit") or LIMIT)
@@ -74,7 +77,7 @@ class _Scrub:
     def __init__(self, dst: str, key: str) -> None:
         self.dst, self.state, self.problems = dst, "ok", list[dict[str, str]]()
         self.read, self.seconds, self.over = 0, 0.0, False
-        self.made, self.cursor = Ledger("", {}, "", ()), Cursor()
+        self.made, self.cursor, self.unread = Ledger("", {}, "", ()), Cursor(), 0
         try:
             made = ledger.read(dst)
         except (LedgerError, OSError) as error:
@@ -86,20 +89,24 @@ class _Scrub:
             self.state = "other"
         else:
             self.made, self.cursor = made, _cursor(dst, made)
+        self.titles = Titles(self.made.links)
 
     def left(self) -> int:
         """Bytes to the end of the round."""
-        return self.made.total - self._done()
+        return self.made.total - self._passed()
 
-    def _done(self) -> int:
+    def _passed(self) -> int:
+        """Bytes that the round has behind it, whether they could be compared or not."""
         if self.over:
             return self.made.total
         files, at = self.made.files, self.cursor
         done = sum(record.data for record in files[: at.file])
-        if at.file < len(files) and at.chunk:
-            shape = Shape(files[at.file].size, files[at.file].extents)
-            done += sum(shape.weight(index) for index in shape.with_data() if index < at.chunk)
-        return done
+        return done + (self._into(files[at.file]) if at.file < len(files) else 0)
+
+    def _into(self, record: Record) -> int:
+        """Bytes of the file at the cursor that lie before it."""
+        shape = Shape(record.size, record.extents)
+        return sum(shape.weight(index) for index in shape.with_data() if index < self.cursor.chunk)
 
     def go_on(self, limit: int, moved: Callable[[int], None]) -> None:
         """Read at most `limit` bytes, to the end of the round at most."""
@@ -119,7 +126,7 @@ class _Scrub:
             if self.state == "busy":
                 return
         if self.cursor.file >= len(self.made.files):
-            self.over, self.since = True, self.cursor.since
+            self.over, self.since, self.unread = True, self.cursor.since, self.cursor.unread
             self.cursor = Cursor(self.made.seal, ended=time.time(), round=self.cursor.round + 1)
         self._save()
         self.seconds = time.monotonic() - began
@@ -127,24 +134,28 @@ class _Scrub:
     since = 0.0  # when a round began that is over
 
     def _file(self, record: Record, end: int, passed: Callable[[int], None]) -> None:
-        bad: list[int] = []
-        path, text = f"{self.dst}/{record.name}", ""
-        try:
-            with content.opened(path) as pages:
-                size = os.fstat(pages.fd).st_size
-                if size != record.size:
-                    text = content.describe(record, size, ())
-                elif digest.function(record.digest) is None:  # no digest of single chunks here: all of it or nothing
+        path, rest = f"{self.dst}/{record.name}", record.data - self._into(record)
+        found, text = content.standing(path)
+        if found is not None and found.st_size != record.size:
+            text = content.describe(record, found.st_size, ())
+        unread = rest if text else 0
+        if not text:
+            bad: list[int] = []
+            try:
+                if digest.function(record.digest) is None:  # no digest of single chunks here: all of it or nothing
                     text = content.check(path, record, passed).text
                 else:
-                    whole = self._chunks(pages, record, bad, end, passed)
+                    with content.opened(path) as pages:
+                        whole = self._chunks(pages, record, bad, end, passed)
+                    text = content.describe(record, record.size, tuple(bad))
                     if not whole:
-                        self._found(record, content.describe(record, size, tuple(bad)))
+                        self._found(record, text)
                         return
-        except OSError as error:
-            text = f"{record.name} cannot be read: {error.strerror or error}"
-        self._found(record, text or content.describe(record, record.size, tuple(bad)))
-        self.cursor = self.cursor._replace(file=self.cursor.file + 1, chunk=0)
+            except OSError as error:
+                text, unread = content.unreadable(error), rest
+        self._found(record, text)
+        at = self.cursor
+        self.cursor = at._replace(file=at.file + 1, chunk=0, unread=at.unread + unread)
         self._save()
 
     def _chunks(self, pages: Any, record: Record, bad: list[int], end: int, passed: Callable[[int], None]) -> bool:
@@ -159,9 +170,8 @@ class _Scrub:
             if count % _EVERY == _EVERY - 1:
                 self.cursor = self.cursor._replace(chunk=index)
                 self._save()
-            if not content.chunk_is_right(pages, record, index, buffer):
+            if not content.chunk_is_right(pages, record, index, buffer, passed):
                 bad.append(index)
-            passed(shape.length(index))
         return True
 
     def _found(self, record: Record, text: str) -> None:
@@ -176,7 +186,7 @@ class _Scrub:
             self.state = "busy"
             return
         self.state = "damaged"
-        self.problems.append({"file": record.name, "text": text})
+        self.problems.append({"file": record.name, "text": f"{self.titles.of(record.name)} {text}"})
         known = stamps.read(self.dst, self.made)
         if known.pop(record.name, None) is not None:
             stamps.write(self.dst, self.made, known)
@@ -188,8 +198,10 @@ class _Scrub:
     def result(self) -> dict[str, Any]:
         """See `run`."""
         fields = {"dst": self.dst, "state": self.state, "problems": self.problems, "read": self.read}
-        fields |= {"seconds": round(self.seconds, 3), "done": self._done(), "total": self.made.total}
-        return {**fields, "since": self.since or self.cursor.since, "round": self.cursor.round}
+        done = max(0, self._passed() - (self.unread if self.over else self.cursor.unread))
+        fields |= {"seconds": round(self.seconds, 3), "done": done, "over": self.over, "total": self.made.total}
+        fields |= {"since": self.since or self.cursor.since, "ended": self.cursor.ended}
+        return {**fields, "round": self.cursor.round}
 
 
 def _cursor(dst: str, made: Ledger) -> Cursor:
@@ -199,14 +211,14 @@ def _cursor(dst: str, made: Ledger) -> Cursor:
         value = json.loads(small_file(path_of(dst)) or b"{}")
         if value.get("format") != FORMAT:
             return fresh
-        found = Cursor(*(value[name] for name in Cursor._fields))
+        found = Cursor(*({"unread": 0, **value}[name] for name in Cursor._fields))  # older ones have no `unread`
     except (OSError, ValueError, KeyError, AttributeError, LedgerError, RecursionError):
         return fresh
-    whole = all(type(number) is int and number >= 0 for number in (found.file, found.chunk, found.round))
+    whole = all(type(number) is int and number >= 0 for number in (found.file, found.chunk, found.round, found.unread))
     if not whole or not all(type(at) in (int, float) and 0 <= at <= time.time() for at in (found.since, found.ended)):
         return fresh
     if found.seal != made.seal:
         return fresh._replace(ended=found.ended, round=found.round)
     if found.file >= len(made.files) or found.chunk >= max(1, digest.count(made.files[found.file].size)):
-        return found._replace(file=0, chunk=0, since=0.0)
+        return found._replace(file=0, chunk=0, since=0.0, unread=0)
     return found

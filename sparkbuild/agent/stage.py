@@ -24,6 +24,7 @@ from sparkbuild.agent.making import Maker, Opener
 from sparkbuild.agent.part import stem
 from sparkbuild.agent.protocol import AgentError, Reporter
 from sparkbuild.agent.streams import MOST, Buffers, Meter, each
+from sparkbuild.agent.titles import Titles
 from sparkbuild.agent.wanted import Wish, check_archive, of_request
 
 _ENDS = (".part", ".chunks")
@@ -105,7 +106,7 @@ class _Staging:
             check_archive(self.request, self.archives)
         for task in tasks:
             if task.text:
-                self.reporter.log(f"{task.do} {task.wanted.name}: {task.text}")
+                self.reporter.log(f"{task.do} {task.wanted.called}: {task.text}")
         wrong = [link for link in self.wish.links if links.problem(self.dst, link)]
         if todo or gone or wrong:
             self._open_up(todo, gone, keep)
@@ -159,7 +160,8 @@ class _Staging:
             from sparkbuild.agent import lanes, uses  # noqa: PLC0415 - most stagings replace nothing that is exported
 
             shelf = lanes.shelf_of(self.request)
-            what = f"replacing {shared[0]}, a file of exports,"
+            title = Titles((*self.links, *self.wish.links)).of(shared[0])
+            what = f"replacing {title}, a file of exports,"
             uses.refuse(self.request.get("store", ""), [self.dst], what, shelf)
 
     def _open_up(self, todo: list[Task], gone: list[str], keep: set[str]) -> None:
@@ -175,13 +177,13 @@ class _Staging:
         folder.sweep(self.dst, gone)
         for task in todo:
             if not task.text:
-                self.reporter.log(f"{task.do} {task.wanted.name}")
+                self.reporter.log(f"{task.do} {task.wanted.called}")
             if task.reclaim:
                 os.unlink(f"{self.dst}/{task.wanted.name}")
 
     def _make(self, tasks: list[Task]) -> tuple[list[Record], dict[str, stamps.Stamp], Maker]:
         todo = [task for task in tasks if task.record is None or task.stamp is None]
-        work = _Counter(self.reporter, "stage", sum(task.part.shape.data for task in todo))
+        work = _Counter(self.reporter, "stage", sum(task.to_write for task in todo))
         self.meter.tick = work.moved
         streams = min(self.streams, len(todo))
         copier = Copier(self.algorithm, Buffers(streams), self.stop, work.moved)
@@ -230,22 +232,25 @@ def _check_still(request: dict[str, Any], seen: dict[str, int]) -> None:
         return
     archives = Archives()
     try:
-        now = _seen(of_request(request, archives))
+        wish = of_request(request, archives)
     finally:
         archives.close()
+    now = _seen(wish)
     other = [name for name in sorted({*seen, *now}) if seen.get(name) != now.get(name)]
     if other:
+        called = {wanted.name: wanted.called for wanted in wish.files}
         raise AgentError(
             "the source was changed while it was being staged",
             kind="integrity",
             where=request["dst"],
-            found=f"{other[0]}" + (f" and {len(other) - 1} more are others now" if other[1:] else " is another now"),
+            found=called.get(other[0], other[0])
+            + (f" and {len(other) - 1} more are others now" if other[1:] else " is another now"),
             next="run again: what did not change is kept",
         )
 
 
 class _Counter:
-    """Bytes that passed in one phase; told from several threads."""
+    """Bytes that passed in one phase, of `total` as far as was known beforehand; told from several threads."""
 
     def __init__(self, reporter: Reporter, phase: str, total: int | None) -> None:
         self._reporter, self._phase, self._total = reporter, phase, total
@@ -254,7 +259,8 @@ class _Counter:
     def moved(self, size: int) -> None:
         with self._guard:
             self._done += size
-            self._reporter.progress(self._phase, self._done, self._total)
+            total = None if self._total is None else max(self._total, self._done)
+            self._reporter.progress(self._phase, self._done, total)
 
 
 def _existing(path: str) -> str:

@@ -1,16 +1,17 @@
 """Is what was staged still there, and still the same? Answered from the ledger beside it, never from the source.
 
 Quick, on every serve: each file's stamp (with ctime) as it was when its content was last proven, and a few chunks read
-afresh: head, tail and 4 random ones per file, at most 16 (64 MiB) per folder. A stamp that moved costs one re-hash of
-that file. Stamps find whatever went through the file system; the samples are for what did not (a bad disk, a
-restored image), and being random each time they look elsewhere on every serve. Folders below 1 MiB are sampled only
-in proportion to their size (1 in 64 at least), so that a thousand small ones cost no thousand disk seeks.
+afresh: head and tail of each file, at most 8 of these per folder, and random ones, 4 per file and at most 16 (64 MiB)
+per folder in all. A stamp that moved costs one re-hash of that file. Stamps find whatever went through the file
+system; the samples are for what did not (a bad disk, a restored image), and being drawn anew each time they look
+elsewhere on every serve. Nothing is written down of where they looked: `scrub` is what reads everything in turn.
+Folders below 1 MiB are sampled only in proportion to their size (1 in 64 at least), so that a thousand small ones cost
+no thousand disk seeks.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from typing import Any
 
@@ -21,9 +22,11 @@ from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import Ledger, Record
 from sparkbuild.agent.protocol import AgentError, Reporter
 from sparkbuild.agent.shape import Shape
+from sparkbuild.agent.titles import Titles
 
 _RANDOM = 4  # chunks per file, besides head and tail
 _SAMPLES = 16  # chunks per folder
+_ENDS = 8  # of these, heads and tails
 _SMALL = 1 << 20  # bytes of a folder that is always sampled
 _RARELY = 64
 _NOTHING = {"bytes": 0, "chunks": 0, "whole": ()}
@@ -140,6 +143,7 @@ class _Look:
         self.problems: list[dict[str, Any]] = []
         self.known = stamps.read(dst, made)
         self.proven: dict[str, stamps.Stamp] = {}
+        self.titles = Titles(made.links)
 
     def result(self) -> dict[str, Any]:
         trusted = [record for record in self.made.files if self._file(record)]
@@ -156,18 +160,12 @@ class _Look:
 
     def _file(self, record: Record) -> bool:
         """Look at one file; True when its stamp says that nobody touched it."""
-        path = f"{self.dst}/{record.name}"
-        try:
-            found = os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            self._problem(record, f"{record.name} is missing", record.data)
-            return False
-        if not stat.S_ISREG(found.st_mode):
-            text = f"{record.name} is {content.kind(found)}, wanted a regular file"
+        found, text = content.standing(f"{self.dst}/{record.name}")
+        if found is None:
             self._problem(record, text, record.data)
             return False
         if found.st_nlink > 1 and not self.linked:
-            text = f"{record.name} has {found.st_nlink} names (hard links): a write to another one would change it"
+            text = f"has {found.st_nlink} names (hard links): a write to another one would change it"
             self._problem(record, text, record.data)
             return False
         stamp = stamps.of(found)
@@ -186,7 +184,7 @@ class _Look:
         elif found.stat is not None and remember:
             self.proven[record.name] = stamps.of(found.stat)
         elif not remember:  # right when read again: a cable or memory fault, not to be passed over in silence
-            self._problem(record, f"{record.name} was read wrong once and right once: check the disk of this node", 0)
+            self._problem(record, "was read wrong once and right once: check the disk of this node", 0)
 
     def _sample(self, files: list[Record]) -> list[Record]:
         """Read a few chunks of files whose stamps are right; returns the files that had a wrong one."""
@@ -196,10 +194,9 @@ class _Look:
         for record, index in picks:
             try:
                 with content.opened(f"{self.dst}/{record.name}") as pages:
-                    right = content.chunk_is_right(pages, record, index, buffer)
+                    right = content.chunk_is_right(pages, record, index, buffer, self._moved)
             except OSError:
                 right = False
-            self._moved(min(CHUNK, record.size - index * CHUNK))
             if not right:
                 wrong[record.name] = record
         return list(wrong.values())
@@ -211,7 +208,7 @@ class _Look:
         self.moved(size)
 
     def _problem(self, record: Record, text: str, size: int) -> None:
-        self.problems.append({"file": record.name, "text": text, "bytes": size})
+        self.problems.append({"file": record.name, "text": f"{self.titles.of(record.name)} {text}", "bytes": size})
 
 
 def _bytes_of(record: Record, found: Found) -> int:
@@ -220,20 +217,31 @@ def _bytes_of(record: Record, found: Found) -> int:
 
 
 def _picks(files: list[Record]) -> list[tuple[Record, int]]:
-    """Chunks to read afresh: head, tail and random ones of each file, cut down at random to what a folder may cost."""
+    """Chunks to read afresh: head and tail of each file, and random ones, cut down at random to what a folder may cost.
+
+    Heads and tails have half of the places, so that with up to 4 files all of them are read each time.
+    """
     files = [record for record in files if record.size]
     if not files:
         return []
     if digest.function(files[0].digest) is None:
         return []  # cannot be computed here: stamps alone, and sha256 when one moves
-    picks = []
+    ends: list[tuple[Record, int]] = []
+    others: list[tuple[Record, int]] = []
     for record in files:
         filled = (
             list(Shape(record.size, record.extents).with_data()) if record.extents else range(digest.count(record.size))
         )
         last = len(filled) - 1
-        picks += [(record, filled[at]) for at in {0, last} | {_random(last + 1) for _ in range(_RANDOM)}]
-    while len(picks) > _SAMPLES:
+        ends += [(record, filled[at]) for at in {0, last}]
+        others += [(record, filled[at]) for at in {_random(last + 1) for _ in range(_RANDOM)} - {0, last}]
+    ends = _drawn(ends, _ENDS)
+    return ends + _drawn(others, _SAMPLES - len(ends))
+
+
+def _drawn(picks: list[tuple[Record, int]], most: int) -> list[tuple[Record, int]]:
+    """So many of them at most, at random."""
+    while len(picks) > most:
         picks[_random(len(picks))] = picks[-1]
         picks.pop()
     return picks

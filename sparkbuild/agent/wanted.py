@@ -37,6 +37,7 @@ class Wanted(NamedTuple):
 
     `extents` make it a sparse file: only these half-open ranges of bytes are data, the rest stays a hole. Its sha256 is
     over the bytes of the extents in order; the digest of a chunk is over the whole chunk, with zeros in the holes.
+    `title` is what messages call it, where that is not its name.
     """
 
     name: str
@@ -46,6 +47,12 @@ class Wanted(NamedTuple):
     identity: dict[str, Any]
     sha1: str = ""
     extents: Extents = ()
+    title: str = ""
+
+    @property
+    def called(self) -> str:
+        """What messages call it."""
+        return self.title or self.name
 
     def is_in(self, record: Record | None) -> bool:
         """Does this record tell of the same content? Sizes and times prove nothing, so they are not asked."""

@@ -8,6 +8,7 @@ from doit.cmd_list import List as DoitList
 
 from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin.command import FactCommand
+from sparkbuild.plugin.factory import group_doc
 
 _MORE = {
     "name": "brief",
@@ -69,8 +70,7 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
         lines = {task: goal.doc for task, goal in self.session.goals.by_task.items()}
         for name, members in self.session.groups().items():
             if ":" in name:
-                basename, _, rest = name.partition(":")
-                lines[name] = f"{basename} all of {rest} ({len(members)})"
+                lines[name] = group_doc(name, members)
         for task in self.task_list:
             if (task.subtask_of or not task.has_subtask) and not task.name.startswith("_"):
                 lines[task.name] = task.doc or ""

@@ -1,4 +1,4 @@
-"""`doit verify [RECIPE ...]`: is what was staged still what was staged? Asks the nodes, never the source."""
+"""`doit verify [RECIPE ...]`: are staged data and exports still what was made? Asks the nodes, never the source."""
 
 from __future__ import annotations
 
@@ -50,11 +50,12 @@ class Verify(FactCommand):
 
     name = "verify"
     needs_tasks = False
-    doc_purpose = "look whether staged data is still what was staged"
+    doc_purpose = "look whether staged data and its exports are still what was made"
     doc_usage = "[RECIPE[:NODE[:BLOCK]] ...]"
     doc_description = (
-        "Never writes data and never reads the source. Exit code 0 when all is well, 1 when something is damaged or not"
-        " staged, 2 when a node says nothing or a part of the workspace cannot be read."
+        "Without options a quick look: the stamps of all files, and a sample of their content. Never writes data and"
+        " never reads the source. Exit code 0 when all is well, 1 when something is damaged or not staged, 2 when a"
+        " node says nothing or a part of the workspace cannot be read."
     )
     cmd_options = (_FULL, _SCRUB, _LIMIT, _JSON)
 
@@ -104,8 +105,10 @@ def verify(
         raise InvalidCommand("--limit is an option of --scrub: --full reads everything")
     most = bytes_of(limit or LIMIT)
     session = command.session
+    _refuse_unknown(command, names)
     chosen = command.chosen(names) if names else session.goals.by_task.values()
-    goals = [goal for goal in chosen if goal.uri.scheme == "staged"]
+    schemes = ("staged",) if scrub else ("staged", "export")  # a scrub reads content, and an export has none of its own
+    goals = [goal for goal in chosen if goal.uri.scheme in schemes]
     by_node: dict[str, list[Goal]] = {}
     for goal in goals:
         by_node.setdefault(goal.node, []).append(goal)
@@ -116,7 +119,7 @@ def verify(
         if scrub:
             return look.scrub(by_node[node], most)
         totals = look.totals(by_node[node]) if full else {}
-        return [look.row(goal, totals.get(folder_of(session, goal)), full=full) for goal in by_node[node]]
+        return [look.row(goal, totals, full=full) for goal in by_node[node]]
 
     try:
         seen = everywhere(tuple(by_node), work) if by_node else {}
@@ -140,6 +143,29 @@ def verify(
     return code
 
 
+def _refuse_unknown(command: FactCommand, names: Sequence[str]) -> None:
+    """Raise InvalidCommand for a name under which nothing is staged. What is broken is told by `command.chosen`."""
+    known: dict[str, list[str]] | None = None
+    for name in names:
+        known = command.known() if known is None else known
+        if name in known or "*" in name or command.session.problem_for(name) or command.session.lacking([name]):
+            continue
+        import difflib  # noqa: PLC0415 - only after a typing error
+
+        asked = name.removeprefix(STAGE)
+        places = [one.removeprefix(STAGE) for one in sorted(known) if one.startswith(STAGE)]
+        level = [one for one in places if one.count(":") == asked.count(":")]
+        close = difflib.get_close_matches(asked, level, n=3) + [one for one in places if asked in one.split(":")]
+        what = f"nothing that is staged has the name {asked!r}: there is nothing to verify"
+        if asked in command.session.workspace.recipes:
+            what = f"recipe {asked!r} stages nothing: there is nothing to verify"
+        lines = [what]
+        if close:
+            lines.append(f"  did you mean: {', '.join(PREFIX + one for one in dict.fromkeys(close[:3]))}?")
+        lines += ["  wanted: a recipe that stages data, with :NODE and :BLOCK for a part", "  next:   doit verify"]
+        raise InvalidCommand("\n".join(lines))
+
+
 class _Node:
     """The looks at one node, one folder after the other: they share its disk."""
 
@@ -148,18 +174,24 @@ class _Node:
 
     def totals(self, goals: Sequence[Goal]) -> dict[str, int]:
         """How much is in each folder, by its ledger; nothing of a node that does not answer."""
-        query = {"scheme": "inventory", "dsts": [goal.spec.dst for goal in goals]}
+        query = {"scheme": "inventory", "dsts": [goal.spec.dst for goal in goals if goal.uri.scheme == "staged"]}
         answer = survey(self.session.nodes.agent, {self.node: query})[self.node]
         return {one["dst"]: int(one["total"]) for one in answer.get("folders", ())}
 
-    def row(self, goal: Goal, total: int | None, *, full: bool) -> Row:
-        """One folder, of `total` bytes that are to be read, None when that is not known."""
+    def row(self, goal: Goal, totals: dict[str, int], *, full: bool) -> Row:
+        """One folder or export. `totals`: bytes that are to be read of a folder, where that is known."""
         row, spec = self._row(goal), goal.spec
-        request = {"dst": spec.dst, "key": goal.key.digest, "full": full, "linked": spec.linked}
         began = time.monotonic()
-        fact = self._call("verify", request, goal.task.replace(STAGE, PREFIX, 1), total)
+        if goal.uri.scheme == "export":
+            query = {"scheme": "export", "dst": spec.dst, "what": spec.what, "full": True}
+            fact = survey(self.session.nodes.agent, {self.node: query})[self.node]
+        else:
+            request = {"dst": spec.dst, "key": goal.key.digest, "full": full, "linked": spec.linked}
+            label, total = goal.task.replace(STAGE, PREFIX, 1), totals.get(folder_of(self.session, goal))
+            fact = self._call("verify", request, label, total)
         row.seconds = round(time.monotonic() - began, 3)
-        return verifying.looked(row, goal.key.parts, goal.key.digest, fact)
+        judge = verifying.linked if goal.uri.scheme == "export" else verifying.looked
+        return judge(row, goal.key.parts, goal.key.digest, fact)
 
     def scrub(self, goals: Sequence[Goal], most: int) -> list[Row]:
         """All folders, within one limit. Several goals may share a folder."""

@@ -52,6 +52,17 @@ def task_of(goal: Goal) -> dict[str, Any]:
     }
 
 
+def group_doc(name: str, members: list[str]) -> str:
+    """What `doit list` says of a group."""
+    basename, _, rest = name.partition(":")
+    if basename != "stage":
+        return f"{basename} all of {rest} ({len(members)})"
+    recipe, *place = rest.split(":")
+    block = f" as block {place[1]}" if place[1:] else ""
+    node = f" on {place[0]}" if place else ""
+    return f"stage all that {recipe} wants{block}{node} ({len(members)} step{'s' if len(members) != 1 else ''})"
+
+
 def group_of(basename: str, name: str, doc: str, members: list[str]) -> dict[str, Any]:
     """A name for several tasks."""
     return {"basename": basename, "name": name, "doc": doc, "actions": None, "task_dep": members}

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparkbuild.plugin.action import Proc
 from sparkbuild.plugin.checker import FactChecker
-from sparkbuild.plugin.factory import group_of, stop_task, task_of
+from sparkbuild.plugin.factory import group_doc, group_of, stop_task, task_of
 from sparkbuild.plugin.lockfiles import check_task, pin_task
 from sparkbuild.plugin.lockupdate import update_tasks
 from sparkbuild.plugin.lockverify import verify_tasks
@@ -44,7 +44,7 @@ def task_sparkbuild() -> Iterator[dict[str, Any]]:
         for name, members in here.groups().items():
             basename, _, rest = name.partition(":")
             if rest:  # the group of a basename is made by doit
-                yield group_of(basename, rest, f"{basename} all of {rest} ({len(members)})", members)
+                yield group_of(basename, rest, group_doc(name, members), members)
     for recipe, (nodes, grace) in here.stoppable().items():
         yield stop_task(recipe, nodes, grace)
     yield from repro_tasks(here)

@@ -11,12 +11,13 @@ from sparkbuild.core.reasons import differences
 from sparkbuild.plugin import units
 
 OK, DAMAGED, NOT_STAGED, SILENT, STALE = "ok", "damaged", "not staged", "node silent", "other data"
+NOT_MADE = "not made"  # an export
 _WORST = 20  # problems of a folder that are shown
 
 
 class Row(msgspec.Struct):
-    """One staged folder on a node: `read` bytes in `seconds`, of `total` bytes that are in it. `problems` are lines,
-    `next` the command that mends. `round` says how far a scrub is.
+    """One staged folder, or one export, on a node: `read` bytes in `seconds`, of `total` bytes that are in it.
+    `problems` are lines, `next` the command that mends. `note` says how far a scrub is, or what an export has.
     """
 
     node: str
@@ -28,11 +29,11 @@ class Row(msgspec.Struct):
     total: int = 0
     problems: list[str] = []
     next: str = ""
-    round: str = ""
+    note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "round"}
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "note"}
 
 
 def looked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> Row:
@@ -51,6 +52,25 @@ def looked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> R
     return row
 
 
+def linked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> Row:
+    """The row of an export by the agent's fact (agent.linked). Of its files only names are looked at: their content is
+    that of the staged folders, which have rows of their own.
+    """
+    if "unreachable" in fact:
+        return _silent(row, str(fact["unreachable"]))
+    if not fact["present"]:
+        text = fact.get("problem") or (f"is being made ({fact['busy']})" if fact.get("busy") else "")
+        return _bad(row, DAMAGED if fact.get("problem") else NOT_MADE, [str(text)] if text else [])
+    mounts = len(fact["mounts"])
+    row.note = f"{fact['files']} files, {mounts} mount{'s' if mounts != 1 else ''}"
+    if fact["key"] != key:
+        texts = [reason.text for reason in differences(fact["parts"], parts)]
+        return _bad(row, STALE, texts or ["its manifest has another key"])
+    if fact["problems"]:
+        return _bad(row, DAMAGED, [str(problem["text"]) for problem in fact["problems"]])
+    return row
+
+
 def scrubbed(row: Row, fact: dict[str, Any]) -> Row:
     """The row of a folder by what the scrub says of it (agent.scrub)."""
     if "unreachable" in fact:
@@ -61,18 +81,26 @@ def scrubbed(row: Row, fact: dict[str, Any]) -> Row:
         return _bad(row, NOT_STAGED, ["is being staged"])
     if fact["state"] in {"absent", "other"}:
         return _bad(row, NOT_STAGED if fact["state"] == "absent" else STALE, texts)
-    row.round = _round(fact)
+    row.note = _round(fact)
     return _bad(row, DAMAGED, texts) if texts else row
 
 
 def _round(fact: dict[str, Any]) -> str:
     if not fact["total"]:
         return ""
-    day = time.strftime("%Y-%m-%d", time.gmtime(fact["since"])) if fact["since"] else ""
-    if not day:
-        return f"0 % of {units.size(fact['total'])}, {fact['round']} rounds so far"
+    total = units.size(fact["total"])
+    if not fact["since"]:  # others were first, and the limit left nothing for this one
+        ended = f"the last round ended {_day(fact['ended'])}" if fact["round"] else "never read yet"
+        return f"0 % of {total}, its turn comes; {ended}"
     share = 100 if fact["done"] >= fact["total"] else min(99, int(100 * fact["done"] / fact["total"]))
-    return f"{share} % of {units.size(fact['total'])}, round began {day}"
+    lost = fact["over"] and fact["done"] < fact["total"]
+    return f"{share} % of {total}, round began {_day(fact['since'])}" + (
+        f" and ended: {units.size(fact['total'] - fact['done'])} could not be read" if lost else ""
+    )
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
 def _bad(row: Row, state: str, problems: list[str]) -> Row:
@@ -100,10 +128,12 @@ def lines(rows: list[Row]) -> list[str]:
     for row in rows:
         cost = f"{units.size(row.read):>9} read  {row.seconds:>7.1f} s" if row.state != SILENT else ""
         text = f"{row.node:<{place + 2}}{_short(row):<{name + 2}}{row.state:<12}{cost}"
-        found.append(f"{text}  {row.round or (units.size(row.total) if row.total else '')}".rstrip())
+        found.append(f"{text}  {row.note or (units.size(row.total) if row.total else '')}".rstrip())
         if row.state == SILENT:
             silent |= dict.fromkeys(row.problems)
             continue
+        if row.problems:
+            found.append(f"    in {row.folder}:")
         found += [f"    {problem}" for problem in row.problems[:_WORST]]
         if len(row.problems) > _WORST:
             found.append(f"    and {len(row.problems) - _WORST} more")

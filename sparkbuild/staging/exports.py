@@ -107,7 +107,8 @@ class ExportKind:
             return Verdict(RUN, differences(fact["parts"], goal.key.parts) or (unexplained,), 0, fact)
         if fact["problems"]:
             return Verdict(RUN, tuple(Reason(one["file"], one["text"]) for one in fact["problems"]), 0, fact)
-        return Verdict(OK, (), 0, fact, f"{fact['files']} files, {len(fact['mounts'])} mounts")
+        mounts = len(fact["mounts"])
+        return Verdict(OK, (), 0, fact, f"{fact['files']} files, {mounts} mount{'s' if mounts != 1 else ''}")
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Make the links that are missing, remove what is not wanted."""

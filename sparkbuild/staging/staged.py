@@ -84,10 +84,9 @@ class StagedKind:
         if fact["problems"]:
             reasons = tuple(Reason(problem["file"], problem["text"]) for problem in fact["problems"])
             return Verdict(RUN, reasons, sum(problem["bytes"] for problem in fact["problems"]), fact)
-        checked = fact["checked"]["bytes"]
-        return Verdict(
-            OK, (), 0, fact, f"{fact['bytes'] / 1e6:.1f} MB, {checked / 1e6:.1f} MB of it read again just now"
-        )
+        read = f"{fact['checked']['bytes'] / 1e6:.1f} MB of it read just now"
+        how = "with the files that were touched" if fact["checked"]["whole"] else "as a sample"
+        return Verdict(OK, (), 0, fact, f"{fact['bytes'] / 1e6:.1f} MB, as its ledger says; {read}, {how}")
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Stage what is missing or damaged; returns the bytes written."""

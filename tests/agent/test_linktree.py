@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sparkbuild.agent import linked
 from tests.agent.driver import CHUNK, entry
 from tests.agent.exports import PAGES, Site, safetensors
 from tests.staging.hubcache import OTHER, REAL
@@ -219,6 +222,26 @@ def test_a_blob_that_was_replaced_is_linked_anew(site: Site) -> None:
     assert site.texts(site.tree("page15/*")) == []
 
 
+def replaced(dst: Path) -> None:
+    """The same bytes in another file."""
+    data = (dst / SHARD).read_bytes()
+    (dst / SHARD).unlink()
+    (dst / SHARD).write_bytes(data)
+
+
+def linked_to(path: Path, text: str) -> None:
+    path.unlink()
+    path.symlink_to(text)
+
+
+def edited(dst: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """A manifest that somebody had an editor on."""
+    place = dst / ".sparkbuild/mounts.json"
+    value = json.loads(place.read_text())
+    change(value)
+    place.write_text(json.dumps(value))
+
+
 @pytest.mark.parametrize(
     ("spoil", "text"),
     [
@@ -226,14 +249,57 @@ def test_a_blob_that_was_replaced_is_linked_anew(site: Site) -> None:
         (lambda dst: (dst / SHARD).unlink(), f"{SHARD} is missing"),
         (lambda dst: (dst / "extra").touch(), "extra is not of the export"),
         (lambda dst: (dst / "draft/extra").symlink_to("x"), "draft/extra is not of the export"),
+        (replaced, f"{SHARD} is not the file /"),
+        (lambda dst: (dst / SHARD).rename(dst / "gone"), "gone is not of the export"),
+        (lambda dst: linked_to(dst / SHARD, "/x"), f"{SHARD} is a symbolic link, wanted a regular file"),
+        (lambda dst: (dst / PAGES[1]).unlink(), f"{PAGES[1]} is missing"),
+        (lambda dst: edited(dst, lambda made: made["mounts"].pop()), f"{PAGES[1]} is an empty file, and its manifest"),
+        (lambda dst: edited(dst, lambda made: made["mounts"].pop(0)), "its manifest mounts /"),
+        (
+            lambda dst: edited(dst, lambda made: made["mounts"].append({"source": "/etc", "target": "/model/etc"})),
+            "its manifest mounts /etc at /model/etc",
+        ),
+        (lambda dst: edited(dst, lambda made: made["mounts"][0].update(read_only=False)), "its manifest mounts /"),
     ],
 )
 def test_what_is_seen(site: Site, spoil: object, text: str) -> None:
     site.mirrored("page15/*")
     site.made(site.tree("page15/*"))
+    assert site.texts() == site.texts(site.tree("page15/*")) == []
     spoil(site.dst)  # type: ignore[operator]
-    (found,) = site.texts()
-    assert found.startswith(text)
+    shutil.rmtree(site.nas.root)  # nobody asks the source
+    found = site.texts()
+    assert any(one.startswith(text) for one in found), found
+    whole = {"store": str(site.store), "dst": str(site.dst), "what": site.tree("page15/*"), "full": True}
+    assert {one["text"] for one in linked.observe(whole)["problems"]} >= set(found)
+
+
+def test_a_full_look_holds_a_manifest_against_the_ledgers(site: Site) -> None:
+    """What was taken out of folder and manifest alike is missed all the same; a quick look believes the manifest."""
+    site.mirrored("page15/*")
+    site.made(site.tree("page15/*"))
+    whole = {"store": str(site.store), "dst": str(site.dst), "what": site.tree("page15/*"), "full": True}
+    assert linked.observe(whole)["problems"] == []
+    (site.dst / SHARD).unlink()
+    edited(site.dst, lambda made: made.update(files=[one for one in made["files"] if one["name"] != SHARD]))
+    assert site.texts(site.tree("page15/*")) == []
+    assert [one["text"] for one in linked.observe(whole)["problems"]] == [f"{SHARD} is staged otherwise by now"]
+
+
+def test_a_composed_folder_that_is_not_as_it_was(site: Site, tmp_path: Path) -> None:
+    shard, places = safetensors({"layers.1.engram.embed.weight": CHUNK})
+    (tmp_path / "shard").write_bytes(shard)
+    over = site.over("rows", [entry(SHARD, tmp_path / "shard", extents=[[0, len(shard) - 100]])])
+    assert places
+    site.mirrored()
+    site.made(site.composed(over))
+    whole = {"store": str(site.store), "dst": str(site.dst), "what": site.composed(over), "full": True}
+    assert linked.observe(whole)["problems"] == []
+    linked_to(site.dst / "config.json", "/srv/models/other.json")
+    (over / SHARD).unlink()
+    texts = [one["text"] for one in linked.observe(whole)["problems"]]
+    assert f"{SHARD}: the staged file {over / SHARD} is missing" in texts
+    assert f"config.json leads to '/srv/models/other.json', wanted '{site.blob('config.json')}'" in texts
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(site: Site) -> None:

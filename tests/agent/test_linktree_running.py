@@ -71,7 +71,9 @@ def test_staging_is_refused_while_a_lane_uses_the_mirror(site: Site) -> None:
     running(site.store, "demo-2x", [str(site.mirror.parent), str(site.dst)])
     with pytest.raises(AgentError) as refused:
         site.mirrored("page15/*")
-    assert refused.value.fields["what"].startswith(f"replacing blobs/{blob.name}, a file of exports, is refused")
+    assert refused.value.fields["what"].startswith(
+        f"replacing config.json (blob {blob.name[:12]}...), a file of exports, is refused"
+    )
     assert refused.value.fields["next"] == "doit stop:demo-2x"
     assert (site.mirror / ".sparkbuild/ledger.json").exists(), "nothing was begun"
     stopped(site.store, "demo-2x")

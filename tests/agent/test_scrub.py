@@ -109,7 +109,32 @@ def test_a_file_that_is_no_more_what_it_was(store: Path, dst: Path, make: Make, 
     (row,) = scrub(store, dst)["folders"]
     assert row["state"] == "damaged"
     assert [one["file"] for one in row["problems"]] == ["a.bin"]
+    assert problems(row) == problems(look(dst)), "in the words of a look"
     assert row["read"] == MIB  # of the other one
+    assert (row["done"], row["total"], row["over"]) == (MIB, 6 * MIB, True), "the round ended without 5 MiB"
+
+
+def test_what_could_not_be_read_is_kept_in_mind_to_the_end_of_the_round(store: Path, dst: Path, make: Make) -> None:
+    staged(dst, make, {"a.bin": 9 * MIB, "b.bin": 8 * MIB, "c.bin": MIB})
+    scrub(store, dst, limit=CHUNK)
+    os.truncate(dst / "a.bin", 5)
+    seen = []
+    for _ in range(4):
+        (row,) = scrub(store, dst, limit=CHUNK)["folders"]
+        seen.append((row["state"], row["done"] // MIB, row["over"]))
+    assert seen == [("damaged", 8, False), ("ok", 12, False), ("ok", 13, True), ("damaged", 4, False)]
+    assert (row["round"], row["total"]) == (1, 18 * MIB)
+    assert time.time() - 60 < row["ended"] <= time.time()
+
+
+def test_a_cursor_without_what_was_unread_is_one(store: Path, dst: Path, make: Make) -> None:
+    """As older versions wrote it."""
+    staged(dst, make, {"a.bin": 9 * MIB})
+    scrub(store, dst, limit=CHUNK)
+    value = cursor(dst)
+    del value["unread"]
+    (dst / ".sparkbuild/scrub.json").write_text(json.dumps(value))
+    assert scrub(store, dst, limit=CHUNK)["folders"][0]["done"] == 2 * CHUNK
 
 
 def test_what_is_not_staged_is_said(store: Path, dst: Path, tmp_path: Path, make: Make) -> None:

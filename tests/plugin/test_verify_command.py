@@ -146,8 +146,10 @@ def test_scrubbing_what_is_not_staged(models: Models) -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["verify", "bgi"], "there is no task 'stage:bgi'"),
-        (["verify:bgi"], "there is no task 'stage:bgi'"),
+        (["verify", "bgi"], "nothing that is staged has the name 'bgi'"),
+        (["verify:bgi"], "  did you mean: verify:big?"),
+        (["verify", "data"], "  did you mean: verify:big:local:data, verify:small:local:data?"),
+        (["verify", "stage:big:locla"], "  did you mean: verify:big:local?"),
         (["verify", "--fulll"], "doit help verify lists its options"),
         (["verify:big", "--fll"], "--fll: doit help verify lists the options that it has"),
         (["verify:big", "stage:big"], "stage:big cannot be made along with a look at staged data"),

@@ -247,3 +247,15 @@ def test_errors_come_with_their_class(node: Node) -> None:
 def test_listing_goals_imports_nothing_of_the_agent() -> None:
     code = "import sys, sparkbuild.staging.blocks; sys.exit(any('sparkbuild.agent' in name for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("whole", "text"),
+    [
+        ([], "10.0 MB, as its ledger says; 4.2 MB of it read just now, as a sample"),
+        (["a.gguf"], "10.0 MB, as its ledger says; 4.2 MB of it read just now, with the files that were touched"),
+    ],
+)
+def test_what_was_read_is_said_in_words(whole: list[str], text: str) -> None:
+    checked = {"bytes": 4_194_304, "chunks": 1, "whole": whole}
+    assert KIND.judge(goal(), fact(bytes=10_000_000, checked=checked), None).told == text
