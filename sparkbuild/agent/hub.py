@@ -100,8 +100,9 @@ def _refuse_incomplete(asked: _Asked) -> None:
             "nothing of this revision is left to stage",
             kind="config",
             where=asked.snapshot,
-            found=f"{len(asked.skipped)} files, all skipped" if asked.skipped else "an empty snapshot",
+            found=f"{hubrepo.files(len(asked.skipped))}, all skipped" if asked.skipped else "an empty snapshot",
             wanted="at least one file that no glob of `skip` matches",
+            next="correct `skip` of this staging block" if asked.skipped else _download(asked),
         )
     there = {entry.path for entry in (*asked.wanted, *asked.skipped)}
     expected = set(asked.tree.files) if asked.tree is not None else _indexed(asked)

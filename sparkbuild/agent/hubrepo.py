@@ -68,13 +68,12 @@ def _not_there(cache: str, repo: str, name: str) -> AgentError:
         near = [os.path.dirname(cache)]
     here = next((place for place in near if nas.is_folder(f"{place}/{name}")), "")
     there = [found for found in nas.names(cache) if found.startswith("models--")]
-    what = f"the hub cache has no repository {repo}"
-    if not there and not nas.is_folder(cache):
-        what = "the hub cache is not there"
+    if not there and not here and not nas.is_folder(cache):
+        return nas.not_there("the hub cache is not there", cache)
     # Not taken by itself: of two caches, one in HF_HOME and one in its `hub`, the wrong one would be as good a guess.
     advice = f"hf download {repo} --cache-dir {cache}, or correct `src` of this staging block"
     return AgentError(
-        what,
+        f"the hub cache has no repository {repo}",
         kind="config",
         where=cache,
         found=shown(there) or "no models--* in it",
@@ -87,6 +86,11 @@ def shown(names: list[str]) -> str:
     """A few names for a message."""
     more = f" and {len(names) - _SOME} more" if len(names) > _SOME else ""
     return ", ".join(names[:_SOME]) + more
+
+
+def files(count: int) -> str:
+    """ "1 file", "2 files"."""
+    return f"{count} file" if count == 1 else f"{count} files"
 
 
 def read_ref(place: Place, ref: str) -> str:

@@ -18,7 +18,7 @@ from sparkbuild.agent import nas
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.globs import matching
-from sparkbuild.agent.hubrepo import shown
+from sparkbuild.agent.hubrepo import files, shown
 from sparkbuild.agent.ledger import OURS, safe_name
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.wanted import Wanted, Wish
@@ -67,19 +67,16 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
 
 
 def _not_there(path: str) -> AgentError:
-    near = path
-    while not os.path.exists(near):
-        near = os.path.dirname(near)
-    if near == path:
-        folder, name = os.path.split(path)
-        advice = f'give its folder, {folder}, as `src`, with members = ["{name}"]'
-        return AgentError("what is to be staged from is no folder", kind="config", where=path, next=advice)
+    if not os.path.exists(path):
+        return nas.not_there("the folder to stage from is not there", path)
+    folder, name = os.path.split(path)
     return AgentError(
-        "the folder to stage from is not there",
+        "what is to be staged from is no folder",
         kind="config",
         where=path,
-        found=f"{near} is the last of it that is there",
-        next="is the NAS mounted on this node? Else correct `src` of the staging block",
+        found="a file",
+        wanted="a folder",
+        next=f'give its folder, {folder}, as `src`, with members = ["{name}"]',
     )
 
 
@@ -152,7 +149,7 @@ def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wan
             f"nothing in the folder matches {', '.join(map(repr, empty))}" if empty else "all of the folder is skipped",
             kind="config",
             where=path,
-            found=f"{len(names)} files: {shown(names)}" if names else "an empty folder",
+            found=f"{files(len(names))}: {shown(names)}" if names else "an empty folder",
             next="correct `members` or `skip` of this staging block",
         )
 
