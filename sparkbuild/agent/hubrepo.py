@@ -89,7 +89,7 @@ def shown(names: list[str]) -> str:
 
 
 def files(count: int) -> str:
-    """ "1 file", "2 files"."""
+    """How many, in words: one file, two files."""
     return f"{count} file" if count == 1 else f"{count} files"
 
 

@@ -13,7 +13,7 @@ from sparkbuild.nodes.artifacts import ArtifactSpec, path_in_store
 from sparkbuild.plugin import built
 from sparkbuild.staging.blocks import Archive, Place, Staged, staged
 from sparkbuild.staging.exports import Export, exports
-from sparkbuild.workspace.stagingschema import ComposedExport, FilesStaging, HubStaging, Staging, TreeExport
+from sparkbuild.workspace.stagingschema import ComposedExport, FilesStaging, HubStaging, Staging
 from sparkbuild.workspace.workspace import Recipe, Workspace
 
 
@@ -41,7 +41,6 @@ class Stagings:
             found.append({})
             for block in here:
                 if isinstance(block, HubStaging):
-                    self._check_runtime(recipe, block)
                     found[-1] |= {one.id: self._exported(recipe, one) for one in exports(block, place, blocks[-1])}
         return blocks, found
 
@@ -74,17 +73,6 @@ class Stagings:
                 next=f"give {_what(goal)} `{goal.task.rpartition(':')[2] if _is_export(goal) else block}` another "
                 f"{'path' if _is_export(goal) else 'dst'}, or none",
             )
-
-    def _check_runtime(self, recipe: Recipe, block: HubStaging) -> None:
-        """Nothing is bound for a process: it would read the empty files."""
-        for export in block.exports:
-            if isinstance(export, TreeExport) and export.binds and recipe.spec.serve.runtime != "docker":
-                raise ConfigError(
-                    f"export `{export.id}` binds files of the source, which only a container can have",
-                    where=f"{recipe.dir}/recipe.toml",
-                    found=f'runtime = "{recipe.spec.serve.runtime}"',
-                    next="stage these files too (take them out of `skip` and `binds`), or serve in docker",
-                )
 
     def _archive(self, block: Staging, node: str) -> Archive | None:
         """What is fetched before a block can be staged from it."""

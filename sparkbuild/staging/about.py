@@ -15,7 +15,7 @@ def lines(about: dict[str, Any]) -> list[str]:
 
 
 def count(number: int, noun: str) -> str:
-    """ "1 file", "2 files"."""
+    """How many, in words: one file, two files."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
