@@ -114,6 +114,7 @@ def _refuse_incomplete(asked: _Asked) -> None:
             kind="integrity",
             where=asked.snapshot,
             found=f"{len(missing)} of {len(expected)} files are missing: {hubrepo.shown(missing)}{unfinished}",
+            wanted="every file of the commit, but those that `skip` leaves out",
             next=f"{_download(asked)}; or put what is not needed into `skip`",
         )
 
@@ -185,6 +186,7 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
             kind="integrity",
             where=asked.path(entry.path),
             found="; ".join(way.hops) + more + _unfinished(asked, [blob for _, blob, _ in broken]),
+            wanted="the file with its bytes at the end of the links",
             next=f"{_download(asked)}; or put it into `skip`",
         )
     return found

@@ -56,7 +56,14 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     files, outside = [], {}
     for found in wanted:
         if not safe_name(found.name):
-            raise AgentError("a name that cannot be staged", kind="config", where=top, found=repr(found.name))
+            raise AgentError(
+                "a name that cannot be staged",
+                kind="config",
+                where=top,
+                found=repr(found.name),
+                wanted="printable names, without `..`",
+                next="rename it, or put it into `skip`",
+            )
         place = _end(top, found)
         if found.text and not place.startswith(f"{top}/"):
             outside[found.name] = place
@@ -117,6 +124,7 @@ def _end(top: str, found: _Found) -> str:
         kind="config",
         where=f"{top}/{found.name}",
         found="; ".join(hops),
+        wanted=f"a regular file after at most {_HOPS} links",
         next="mend the link, or put it into `skip`",
     )
 
@@ -134,6 +142,7 @@ def _wanted(name: str, place: str) -> Wanted:
             kind="config",
             where=place,
             found="a folder" if found is not None and stat.S_ISDIR(found.st_mode) else "a socket, a pipe or a device",
+            wanted="a regular file, or a link to one",
             next="put it into `skip`, or narrow `members`",
         )
     identity = {"kind": "folder-file", "path": name, "size": found.st_size}
@@ -150,6 +159,7 @@ def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wan
             kind="config",
             where=path,
             found=f"{files(len(names))}: {shown(names)}" if names else "an empty folder",
+            wanted="a file for each glob of `members`, and at least one that `skip` leaves",
             next="correct `members` or `skip` of this staging block",
         )
 
