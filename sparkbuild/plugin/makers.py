@@ -1,28 +1,43 @@
-"""Sources that an earlier step of the same plan makes: it is no mistake that they are not there yet."""
+"""Sources that staging itself makes: a block that is staged from the folder of another one stands on it.
+
+By the names of folders: what links in them lead to, no look at the workspace can tell.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
 from sparkbuild.core.goal import Goal
-from sparkbuild.core.plan import MAYBE, RUN, Plan, Step
+from sparkbuild.core.plan import OK, RUN, Plan, Step
 from sparkbuild.core.reasons import Reason
 from sparkbuild.staging.blocks import source_of
 
 
-def awaited(made: Plan, folder: Callable[[Goal], str]) -> Plan:
-    """The plan, in which staged data is not refused for a source that an earlier step makes. `folder`: where a goal
-    stages, or exports, as an absolute path on its node. By the names of folders: what links in them lead to is not
-    asked. Pure.
+def maker(goal: Goal, others: Iterable[Goal], store: str) -> Goal | None:
+    """The first of the other goals of its node that stages into the folder which a goal stages from, or into a part of
+    it; of its own recipe, if there is one. `store`: that of the node, as an absolute path. Pure.
     """
-    steps: list[Step] = []
-    for step in made:
-        maker = _maker(step, steps, folder) if source_refused(step) else None
-        steps.append(step if maker is None else _waiting(step, maker))
-    return Plan(tuple(steps))
+    source = source_of(goal.spec.what)
+    if not source:
+        return None
+    source = os.path.normpath(source)
+    found = [one for one in others if _meet(os.path.normpath(os.path.join(store, one.spec.dst)), source)]
+    recipe = goal.uri.path.partition("/")[0]
+    return next((one for one in found if one.uri.path.partition("/")[0] == recipe), next(iter(found), None))
+
+
+def awaited(made: Plan) -> Plan:
+    """The plan, in which staged data is not refused for a source that is made before it. Pure."""
+    stale = {step.goal.target: step for step in made if step.goal.uri.scheme == "staged" and step.state != OK}
+
+    def seen(step: Step) -> Step:
+        makers = [need for need in step.goal.needs if need.target in stale]
+        return _waiting(step, makers[0]) if makers and source_refused(step) else step
+
+    return Plan(tuple(map(seen, made)))
 
 
 def source_refused(step: Step) -> bool:
@@ -32,22 +47,11 @@ def source_refused(step: Step) -> bool:
     return bool(((step.verdict.fact or {}).get("refused") or {}).get("part") == "source")
 
 
-def _maker(step: Step, before: Iterable[Step], folder: Callable[[Goal], str]) -> Goal | None:
-    source = os.path.normpath(source_of(step.goal.spec.what))
-    for other in before:
-        goal = other.goal
-        if goal.uri.scheme in {"staged", "export"} and goal.node == step.goal.node and other.state in {RUN, MAYBE}:
-            made = folder(goal)
-            if _holds(made, source) or _holds(source, made):
-                return goal
-    return None
+def _meet(one: str, other: str) -> bool:
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-def _holds(outer: str, inner: str) -> bool:
-    return f"{inner}/".startswith(f"{outer}/")
-
-
-def _waiting(step: Step, maker: Goal) -> Step:
-    reason = Reason("source", f"its source is made by {maker.task}")
+def _waiting(step: Step, need: Goal) -> Step:
+    reason = Reason("source", f"its source is made by {need.task}")
     verdict = msgspec.structs.replace(step.verdict, fact={**step.verdict.fact, "refused": {}})
     return msgspec.structs.replace(step, reasons=(*step.reasons, reason), verdict=verdict)

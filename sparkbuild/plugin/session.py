@@ -136,12 +136,12 @@ class Session:
         return made
 
     def _awaited(self, made: Plan) -> Plan:
-        """The plan, in which a source that an earlier step makes need not be there yet."""
+        """The plan, in which a source that is made before it is needed need not be there yet."""
         if not any((step.verdict.fact or {}).get("refused") for step in made if step.goal.uri.scheme == "staged"):
             return made
-        from sparkbuild.plugin import makers, room  # noqa: PLC0415 - most sources are in order
+        from sparkbuild.plugin import makers  # noqa: PLC0415 - loaded with the goals
 
-        return makers.awaited(made, lambda goal: room.folder_of(self, goal))
+        return makers.awaited(made)
 
     def preflight(self, step: Step) -> SparkbuildError | None:
         """Why making the step's goal would fail, as far as that can be told beforehand: a template, a missing secret, a

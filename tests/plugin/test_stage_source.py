@@ -7,17 +7,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, Plan, Step, Verdict
-from sparkbuild.plugin.makers import awaited
+from sparkbuild.plugin.makers import awaited, maker
 from sparkbuild.staging.blocks import Place, staged
 from sparkbuild.workspace.stagingschema import FilesStaging, HubStaging, RowsStaging
 from tests.plugin.models import Models
 
 TASK = "stage:one:local:data"
-REFUSED = {"refused": {"part": "source", "what": "the folder to stage from is not there", "where": "/x"}}
 
 
 @pytest.fixture
@@ -112,64 +112,96 @@ def test_a_mending_for_which_the_source_is_gone(models: Models) -> None:
     assert "make it so" not in plan
 
 
-def test_a_source_that_an_earlier_block_makes(models: Models) -> None:
+def test_a_source_that_another_block_makes(models: Models) -> None:
+    """It is made first, however many steps are at work at once, and whichever was asked for."""
     models.recipe("two", {"b.bin": 1000})
     edit(models, "two", models.source("two"), models.folder("one"))
     shutil.rmtree(models.source("two"))
-    alone = models.ok("plan", "stage:two").out
-    assert "the folder to stage from is not there" in alone
-    assert "make it so" not in alone
-    both = models.ok("plan", "stage").out
-    assert f"its source is made by {TASK}" in both
-    assert "make it so:  doit stage\n" in both
-    models.ok("stage")
+    plan = models.ok("plan", "stage:two").out
+    assert f"its source is made by {TASK}" in plan
+    assert "is not there" not in plan
+    assert "make it so:  doit stage:two\n" in plan
+    models.ok("stage:two")
     assert (models.folder("two") / "a.bin").read_bytes() == (models.source("one") / "a.bin").read_bytes()
-    assert "nothing to do" in models.ok("plan", "stage").out
+    assert "nothing to do: 2 ok" in models.ok("plan", "stage").out
+    (models.folder("one") / "a.bin").unlink()
+    assert models.states("stage:two") == {TASK: "run", "stage:two:local:data": "maybe"}
+    models.ok("stage:two")
+    shutil.rmtree(models.folder("one"))
+    shutil.rmtree(models.folder("two"))
+    shutil.rmtree(models.source("one"))
+    plan = models.ok("plan", "stage:two").out
+    assert plan.count("is not there") == 1
+    assert f"cannot be made without {TASK}" in plan
+    assert "make it so" not in plan
 
 
-def step(goal: Goal, state: str = RUN, fact: Any = None) -> Step:
-    verdict = Verdict(state, (), None, fact)
-    return Step(goal, state, (), None, verdict)
-
-
-def goal(block: Any, node: str = "dgx1") -> Goal:
-    return staged(block, Place("big", node)).goals[0]
-
-
-def texts(made: Plan) -> list[str]:
-    folder = lambda one: f"/store/{one.spec.dst}" if one.spec.dst[0] != "/" else one.spec.dst  # noqa: E731
-    return [reason.text for one in awaited(made, folder) for reason in one.reasons]
+def goal(block: Any, node: str = "dgx1", recipe: str = "big") -> Goal:
+    return staged(block, Place(recipe, node)).goals[0]
 
 
 MIRROR = HubStaging(id="hub", src="/mnt/nas/hub", repos=("org/one",), dst="/srv/models/hub")
-ROWS = RowsStaging(id="rows", src="/srv/models/hub", repos=("org/one",))
-SNAPSHOT = RowsStaging(id="rows", src="/srv/models/hub/models--org--one/snapshots/a")
-OTHER = RowsStaging(id="rows", src="/srv/models/hub", repos=("org/other",))
-ABOVE = FilesStaging(id="files", src="/srv/models/hub")
-NAMESAKE = FilesStaging(id="files", src="/srv/models/hub2")
-INSIDE = FilesStaging(id="files", src="/store/staged/big/data/x")
-DEFAULT = FilesStaging(id="data", src="/srv/models/x")
-FROM_HUB = ["its source is made by stage:big:dgx1:hub"]
+HUB = {"src": "/srv/models/hub", "repos": ("org/one",)}
 
 
 @pytest.mark.parametrize(
-    ("maker", "block", "found"),
+    ("block", "found"),
     [
-        (MIRROR, ROWS, FROM_HUB),
-        (MIRROR, SNAPSHOT, FROM_HUB),
-        (MIRROR, ABOVE, FROM_HUB),
-        (MIRROR, OTHER, []),
-        (MIRROR, NAMESAKE, []),
-        (DEFAULT, INSIDE, ["its source is made by stage:big:dgx1:data"]),
+        (RowsStaging(id="rows", **HUB), True),
+        (HubStaging(id="other", **HUB), True),
+        (RowsStaging(id="rows", src="/srv/models/hub/models--org--one/snapshots/a/"), True),
+        (FilesStaging(id="files", src="/srv/models/hub"), True),
+        (RowsStaging(id="rows", src="/srv/models/hub", repos=("org/other",)), False),
+        (FilesStaging(id="files", src="/srv/models/hub2"), False),
+        (FilesStaging(id="files", src="/mnt/nas/hub"), False),
     ],
 )
-def test_who_makes_a_source(maker: Any, block: Any, found: list[str]) -> None:
-    first, second = goal(maker), goal(block)
-    assert texts(Plan((step(first), step(second, fact=REFUSED)))) == found
-    assert texts(Plan((step(second, fact=REFUSED), step(first)))) == [], "only what comes before"
-    assert texts(Plan((step(first, OK), step(second, fact=REFUSED)))) == [], "it is there, and has it not"
-    assert texts(Plan((step(goal(maker, "dgx2")), step(second, fact=REFUSED)))) == [], "on another node"
-    assert texts(Plan((step(first), step(second, fact={"refused": {"part": "dst"}})))) == []
+def test_who_makes_a_source(block: Any, found: bool) -> None:
+    mirror = goal(MIRROR)
+    assert maker(goal(block), [mirror], "/store") is (mirror if found else None)
+
+
+def test_a_folder_in_the_store_and_the_own_recipe_first() -> None:
+    inside = goal(FilesStaging(id="files", src="/store/staged/big/data/x"))
+    data = goal(FilesStaging(id="data", src="/srv/models/x"))
+    assert maker(inside, [data], "/store") is data
+    assert maker(inside, [data], "/other") is None
+    rows, theirs, ours = goal(RowsStaging(id="rows", **HUB)), goal(MIRROR, recipe="small"), goal(MIRROR)
+    assert maker(rows, [theirs, ours], "/store") is ours
+    assert maker(rows, [theirs], "/store") is theirs
+
+
+REFUSED = {"refused": {"part": "source", "what": "the folder to stage from is not there", "where": "/x"}}
+
+
+def step(one: Goal, state: str = RUN, fact: Any = None) -> Step:
+    return Step(one, state, (), None, Verdict(state, (), None, fact))
+
+
+def test_only_what_is_still_to_be_made_is_waited_for() -> None:
+    mirror = goal(MIRROR)
+    rows = msgspec.structs.replace(goal(RowsStaging(id="rows", **HUB)), needs=(mirror,))
+
+    def texts(state: str, fact: Any) -> list[str]:
+        return [
+            reason.text for one in awaited(Plan((step(mirror, state), step(rows, fact=fact)))) for reason in one.reasons
+        ]
+
+    assert texts(RUN, REFUSED) == ["its source is made by stage:big:dgx1:hub"]
+    assert texts(OK, REFUSED) == [], "it is there, and has it not"
+    assert texts(RUN, {"refused": {"part": "dst"}}) == []
+    assert texts(RUN, {"refused": {}}) == []
+
+
+def test_groups_are_listed_with_what_they_stand_for(models: Models) -> None:
+    models.recipe("two", {"b.bin": 1000})
+    lines = models.ok("list", "stage").out.splitlines()
+    assert [line.split(None, 1) for line in lines[:3]] == [
+        ["stage", "stage all of the workspace (2)"],
+        ["stage:one", "stage all of one (1)"],
+        ["stage:one:local", "stage all of one:local (1)"],
+    ]
+    assert "All tasks of the workspace" not in models.ok("list", "-b").out
 
 
 def test_why_it_is_made_after_another_run_was_waited_for(models: Models) -> None:
