@@ -85,14 +85,14 @@ def _holder(fd: int) -> str:
 
 
 def _wait(fd: int, waiting: Callable[[str], None]) -> None:
-    told = False
+    tries = 0
     while True:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not told:
+            tries += 1
+            if tries == 2:  # at the first, it may be one who only looks (`busy`): the name in the file is an old one
                 waiting(_holder(fd))
-                told = True
             time.sleep(0.1)
 
 

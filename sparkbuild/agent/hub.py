@@ -101,8 +101,9 @@ def _refuse_incomplete(asked: _Asked) -> None:
             "nothing of this revision is left to stage",
             kind="config",
             where=asked.snapshot,
-            found=f"{len(asked.skipped)} files, all skipped" if asked.skipped else "an empty snapshot",
+            found=f"{hubrepo.files(len(asked.skipped))}, all skipped" if asked.skipped else "an empty snapshot",
             wanted="at least one file that no glob of `skip` matches",
+            next="correct `skip` of this staging block" if asked.skipped else _download(asked),
         )
     there = {entry.path for entry in (*asked.wanted, *asked.skipped)}
     expected = set(asked.tree.files) if asked.tree is not None else _indexed(asked)
@@ -114,6 +115,7 @@ def _refuse_incomplete(asked: _Asked) -> None:
             kind="integrity",
             where=asked.snapshot,
             found=f"{len(missing)} of {len(expected)} files are missing: {hubrepo.shown(missing)}{unfinished}",
+            wanted="every file of the commit, but those that `skip` leaves out",
             next=f"{_download(asked)}; or put what is not needed into `skip`",
         )
 
@@ -185,6 +187,7 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
             kind="integrity",
             where=asked.path(entry.path),
             found="; ".join(way.hops) + more + _unfinished(asked, [blob for _, blob, _ in broken]),
+            wanted="the file with its bytes at the end of the links",
             next=f"{_download(asked)}; or put it into `skip`",
         )
     return found

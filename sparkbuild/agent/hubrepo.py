@@ -50,7 +50,14 @@ class Tree(NamedTuple):
 def find(cache: str, repo: str) -> Place:
     """The repository's folder in the cache. Raises AgentError that says where it is instead, or what is there."""
     if not _REPO.fullmatch(repo) or "--" in repo or ".." in repo:
-        raise AgentError("this is no name of a repository", kind="config", found=repr(repo), wanted="org/name")
+        raise AgentError(
+            "this is no name of a repository",
+            kind="config",
+            where=cache,
+            found=repr(repo),
+            wanted="org/name",
+            next="correct `repos` of this staging block",
+        )
     name = f"models--{repo.replace('/', '--')}"
     path = f"{cache}/{name}"
     if nas.folder_id(path) is None:
@@ -68,13 +75,12 @@ def _not_there(cache: str, repo: str, name: str) -> AgentError:
         near = [os.path.dirname(cache)]
     here = next((place for place in near if nas.is_folder(f"{place}/{name}")), "")
     there = [found for found in nas.names(cache) if found.startswith("models--")]
-    what = f"the hub cache has no repository {repo}"
-    if not there and not nas.is_folder(cache):
-        what = "the hub cache is not there"
+    if not there and not here and not nas.is_folder(cache):
+        return nas.not_there("the hub cache is not there", cache)
     # Not taken by itself: of two caches, one in HF_HOME and one in its `hub`, the wrong one would be as good a guess.
     advice = f"hf download {repo} --cache-dir {cache}, or correct `src` of this staging block"
     return AgentError(
-        what,
+        f"the hub cache has no repository {repo}",
         kind="config",
         where=cache,
         found=shown(there) or "no models--* in it",
@@ -87,6 +93,11 @@ def shown(names: list[str]) -> str:
     """A few names for a message."""
     more = f" and {len(names) - _SOME} more" if len(names) > _SOME else ""
     return ", ".join(names[:_SOME]) + more
+
+
+def files(count: int) -> str:
+    """How many, in words: one file, two files."""
+    return f"{count} file" if count == 1 else f"{count} files"
 
 
 def read_ref(place: Place, ref: str) -> str:
@@ -116,7 +127,14 @@ def resolve(place: Place, revision: str) -> tuple[str, str]:
     """
     ref = "" if COMMIT.fullmatch(revision) else revision
     if ref and not safe_name(ref):
-        raise AgentError("this is no name of a revision", kind="config", found=repr(revision))
+        raise AgentError(
+            "this is no name of a revision",
+            kind="config",
+            where=place.path,
+            found=repr(revision),
+            wanted="a branch, a tag, or a commit of 40 hex digits",
+            next="correct `revision` of this staging block",
+        )
     commit = read_ref(place, ref) if ref else revision
     if commit and nas.is_folder(f"{place.path}/snapshots/{commit}"):
         return commit, ref
@@ -130,6 +148,7 @@ def resolve(place: Place, revision: str) -> tuple[str, str]:
         kind="config",
         where=place.path,
         found=f"refs: {shown(refs) or 'none'}; snapshots: {shown(snapshots) or 'none'}",
+        wanted=f"{place.path}/snapshots/{commit or '<commit of ' + revision + '>'}",
         next="download that revision into the cache, or give one of these commits as `revision`",
     )
 
@@ -158,7 +177,14 @@ def entries(place: Place, commit: str) -> list[Entry]:
         for name in nas.names(f"{top}/{folder}"):
             path = f"{folder}{name}"
             if not safe_name(path):
-                raise AgentError("a name in the snapshot cannot be staged", kind="config", where=top, found=repr(path))
+                raise AgentError(
+                    "a name in the snapshot cannot be staged",
+                    kind="config",
+                    where=top,
+                    found=repr(path),
+                    wanted="printable names, without `..`",
+                    next="remove it from the cache: no file of a repository is called so",
+                )
             text = nas.link(f"{top}/{path}")
             if not text and nas.is_folder(f"{top}/{path}"):
                 folders.append(f"{path}/")
@@ -193,12 +219,26 @@ def size_of(path: str) -> int:
             kind="integrity",
             where=path,
             found="its name was there when it was asked for, and it cannot be opened",
+            wanted="a regular file",
             next="run again in a minute, for clients of a NAS remember names; then download that file again",
         ) from error
     except OSError as error:
         if isinstance(error, PermissionError):
             raise
-        raise AgentError("a file of the source cannot be opened", where=path, found=error.strerror or "") from error
+        raise AgentError(
+            "a file of the source cannot be opened",
+            where=path,
+            found=error.strerror or str(error),
+            wanted="a file that can be read",
+            next="look at the mount and at the NAS, then run again",
+        ) from error
     if not stat.S_ISREG(found.st_mode):
-        raise AgentError("something of the source is no regular file", kind="config", where=path)
+        raise AgentError(
+            "something of the source is no regular file",
+            kind="config",
+            where=path,
+            found="a folder" if stat.S_ISDIR(found.st_mode) else "a socket, a pipe or a device",
+            wanted="a regular file, or a link to one",
+            next="put it into `skip` of this staging block",
+        )
     return found.st_size

@@ -66,23 +66,6 @@ def _module(verb: str) -> ModuleType:
     return importlib.import_module(f"sparkbuild.agent.{VERBS[verb]}")
 
 
-def _fields(error: OSError, store: str) -> dict[str, str]:
-    """An error of the system as the fields of an error event."""
-    fields = {"kind": "node", "what": error.strerror or type(error).__name__, "where": str(error.filename or "")}
-    if error.errno in (1, 13):  # EPERM, EACCES
-        from sparkbuild.agent.denied import fields_of  # noqa: PLC0415 - only for a message
-
-        return {**fields, **fields_of(str(error.filename or ""), store)}
-    if error.errno not in (28, 122):  # ENOSPC, EDQUOT
-        return {**fields, "found": "", "wanted": "", "next": ""}
-    found = ""
-    if os.path.isdir(store):
-        disk = os.statvfs(store)
-        found = f"{disk.f_bavail * disk.f_frsize} bytes free for {store}"
-    wanted = "room for what is written: doit plan says how much"
-    return {**fields, "kind": "space", "found": found, "wanted": wanted, "next": "make room, then run again"}
-
-
 def main(argv: list[str] | None = None, line: bytes = b"") -> int:
     """Run one verb; returns the exit code. `line` is the request where it was read already, b"" to read it now.
 
@@ -102,7 +85,9 @@ def main(argv: list[str] | None = None, line: bytes = b"") -> int:
         reporter.emit("error", **error.fields)
         return 1
     except OSError as error:
-        reporter.emit("error", **_fields(error, str(request.get("store", ""))))
+        from sparkbuild.agent import oserrors  # noqa: PLC0415 - only for a message
+
+        reporter.emit("error", **oserrors.fields_of(error, str(request.get("store", ""))))
         return 1
     if result is not None:
         reporter.emit("result", **result)

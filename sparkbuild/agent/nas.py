@@ -138,6 +138,22 @@ def folder_id(path: str) -> tuple[int, int] | None:
         return None
 
 
+def not_there(what: str, path: str) -> AgentError:
+    """The error for a folder to stage from that is not there: how much of the way to it is, and what to look at."""
+    near = path
+    while not os.path.exists(near):
+        near = os.path.dirname(near)
+    return AgentError(
+        what,
+        kind="config",
+        where=path,
+        found=f"{near} is the last of it that is there",
+        wanted=f"a folder {path} on this node",
+        next=f"on that node, findmnt -T {near} tells what is mounted there: mount the NAS, or correct `src` of this "
+        "staging block",
+    )
+
+
 def way_up(path: str) -> list[tuple[int, int]]:
     """Which folders an existing folder is in, itself first, the root last."""
     found: list[tuple[int, int]] = []

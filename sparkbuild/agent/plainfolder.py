@@ -18,7 +18,7 @@ from sparkbuild.agent import nas
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.globs import matching
-from sparkbuild.agent.hubrepo import shown
+from sparkbuild.agent.hubrepo import files, shown
 from sparkbuild.agent.ledger import OURS, safe_name
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.wanted import Wanted, Wish
@@ -56,7 +56,14 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     files, outside = [], {}
     for found in wanted:
         if not safe_name(found.name):
-            raise AgentError("a name that cannot be staged", kind="config", where=top, found=repr(found.name))
+            raise AgentError(
+                "a name that cannot be staged",
+                kind="config",
+                where=top,
+                found=repr(found.name),
+                wanted="printable names, without `..`",
+                next="rename it, or put it into `skip`",
+            )
         place = _end(top, found)
         if found.text and not place.startswith(f"{top}/"):
             outside[found.name] = place
@@ -67,19 +74,16 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
 
 
 def _not_there(path: str) -> AgentError:
-    near = path
-    while not os.path.exists(near):
-        near = os.path.dirname(near)
-    if near == path:
-        folder, name = os.path.split(path)
-        advice = f'give its folder, {folder}, as `src`, with members = ["{name}"]'
-        return AgentError("what is to be staged from is no folder", kind="config", where=path, next=advice)
+    if not os.path.exists(path):
+        return nas.not_there("the folder to stage from is not there", path)
+    folder, name = os.path.split(path)
     return AgentError(
-        "the folder to stage from is not there",
+        "what is to be staged from is no folder",
         kind="config",
         where=path,
-        found=f"{near} is the last of it that is there",
-        next="is the NAS mounted on this node? Else correct `src` of the staging block",
+        found="a file",
+        wanted="a folder",
+        next=f'give its folder, {folder}, as `src`, with members = ["{name}"]',
     )
 
 
@@ -120,6 +124,7 @@ def _end(top: str, found: _Found) -> str:
         kind="config",
         where=f"{top}/{found.name}",
         found="; ".join(hops),
+        wanted=f"a regular file after at most {_HOPS} links",
         next="mend the link, or put it into `skip`",
     )
 
@@ -137,6 +142,7 @@ def _wanted(name: str, place: str) -> Wanted:
             kind="config",
             where=place,
             found="a folder" if found is not None and stat.S_ISDIR(found.st_mode) else "a socket, a pipe or a device",
+            wanted="a regular file, or a link to one",
             next="put it into `skip`, or narrow `members`",
         )
     identity = {"kind": "folder-file", "path": name, "size": found.st_size}
@@ -152,7 +158,8 @@ def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wan
             f"nothing in the folder matches {', '.join(map(repr, empty))}" if empty else "all of the folder is skipped",
             kind="config",
             where=path,
-            found=f"{len(names)} files: {shown(names)}" if names else "an empty folder",
+            found=f"{files(len(names))}: {shown(names)}" if names else "an empty folder",
+            wanted="a file for each glob of `members`, and at least one that `skip` leaves",
             next="correct `members` or `skip` of this staging block",
         )
 

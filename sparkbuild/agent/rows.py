@@ -15,11 +15,12 @@ from sparkbuild.agent.files import inside
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.rowsource import size_of
 from sparkbuild.agent.sources import FileSource
-from sparkbuild.agent.tables import SCALE_BYTES, WEIGHT_BYTES, Model, Table
+from sparkbuild.agent.tables import CONFIG, SCALE_BYTES, WEIGHT_BYTES, Model, Table
 from sparkbuild.agent.wanted import Wanted, Wish
 
 _SAMPLES = 16  # rows of a range that stand for its content where nothing else does
 _SHA256 = 64  # hex digits
+_SHOWN = 8  # ranks whose ranges a message shows
 
 
 class Share(NamedTuple):
@@ -71,14 +72,27 @@ def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
     """
     tp, rank = rowsplit.check_rank(what.get("tp"), what.get("rank"))
     model = Model(_folder(what, store))
-    keys = rowsplit.engram(model.config)
+    keys = rowsplit.engram(model.config, model.path(CONFIG))
+    tables = [model.table(layer) for layer in _layers(what, model, keys)]
     found = []
-    for layer in _layers(what, model, keys):
-        table = model.table(layer)
-        _check_rows(table, keys)
-        ranges = rowsplit.ranges(what.get("split"), tp, layer, table.rows, keys)
+    for table in tables:
+        _check_rows(table, keys, model.path(CONFIG))
+        try:
+            ranges = rowsplit.ranges(what.get("split"), tp, table.layer, table.rows, keys, path=model.path(CONFIG))
+        except AgentError as error:
+            raise _placed(error, table, tables, tp) from error
         found.append(Share(table, ranges, *ranges[rank]))
     return model, found
+
+
+def _placed(error: AgentError, table: Table, tables: list[Table], tp: int) -> AgentError:
+    """An error about a split: which file the table is in, and a split that fits, ready to be pasted into the recipe."""
+    said = error.fields
+    text = rowsplit.written({one.layer: rowsplit.even(one.rows, tp) for one in tables})
+    example = f'split = "even", which is {text}' if tp <= _SHOWN else 'split = "even"'
+    said["where"] = said["where"] or table.shard.path
+    said["next"] = said["next"] or f"correct `split` of this staging block; one that fits: {example}"
+    return error
 
 
 def _folder(what: dict[str, Any], store: str) -> str:
@@ -171,29 +185,44 @@ def _sample(share: Share) -> str:
 
 
 def _layers(what: dict[str, Any], model: Model, keys: dict[str, Any]) -> list[int]:
-    known = rowsplit.layers_of(keys)
+    path = model.path(CONFIG)
+    known = rowsplit.layers_of(keys, path)
     wanted = list(what.get("layers") or known)
     if not wanted:
         raise AgentError(
             "nothing says which layers have lookup tables",
             kind="config",
-            where=model.folder,
-            found="no engram_layer_ids in config.json" if model.config_sha256 else "no config.json",
-            next="name them: layers = [...]",
+            where=path,
+            found="no engram_layer_ids in it" if model.config_sha256 else "no such file",
+            wanted="engram_layer_ids, or `layers` of this staging block",
+            next=f"write layers = {layers}" if (layers := model.layers()) else "is `src` the model with the tables?",
         )
     if len(set(wanted)) != len(wanted) or not all(type(layer) is int and layer >= 0 for layer in wanted):
-        raise AgentError("layers that are none", kind="config", found=repr(wanted)[:200])
+        raise AgentError(
+            "layers that are none",
+            kind="config",
+            where=path,
+            found=f"{repr(wanted)[:200]} in the staging block",
+            wanted="numbers, each once",
+            next=f"write layers = {known or model.layers()}, or some of these",
+        )
     if known and not set(wanted) <= set(known):
         missing = ", ".join(str(layer) for layer in wanted if layer not in known)
+        fitting = [layer for layer in wanted if layer in known] or known
         raise AgentError(
-            "config.json knows of no lookup table in that layer", kind="config", found=missing, wanted=str(known)
+            f"layer {missing} has no lookup table in this model",
+            kind="config",
+            where=path,
+            found=f"engram_layer_ids = {known}; layers = {wanted} in the staging block",
+            wanted="only layers of engram_layer_ids",
+            next=f"write layers = {fitting}, or leave `layers` out: it is all of them then",
         )
     return wanted
 
 
-def _check_rows(table: Table, keys: dict[str, Any]) -> None:
+def _check_rows(table: Table, keys: dict[str, Any], path: str) -> None:
     """Is the table as long as config.json says, in both ways in which it says so?"""
-    told, known = keys.get("engram_num_embeddings"), rowsplit.layers_of(keys)
+    told, known = keys.get("engram_num_embeddings"), rowsplit.layers_of(keys, path)
     if isinstance(told, list) and len(told) == len(known) and table.layer in known:
         wanted = told[known.index(table.layer)]
         if wanted != table.rows:
@@ -202,7 +231,12 @@ def _check_rows(table: Table, keys: dict[str, Any]) -> None:
                 kind="config",
                 where=table.shard.path,
                 found=f"{table.rows} rows",
-                wanted=f"{wanted} rows (engram_num_embeddings)",
+                wanted=f"{wanted} rows, engram_num_embeddings of {path}",
+                next="fetch both again, from one revision; or correct `src` of this staging block",
             )
     if known and keys.keys() >= rowsplit.HEAD_KEYS:
-        rowsplit.check_primes(rowsplit.primes(keys)[table.layer], table.layer, table.rows)
+        try:
+            rowsplit.check_primes(rowsplit.primes(keys, path)[table.layer], table.layer, table.rows, path)
+        except AgentError as error:
+            error.fields["where"] = error.fields["where"] or table.shard.path
+            raise

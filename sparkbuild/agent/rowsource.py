@@ -201,6 +201,7 @@ class _Rows:
                     where=file.path,
                     found=f"an end at byte {at + got}",
                     wanted=f"rows up to byte {wanted}",
+                    next="compare it with the one it was downloaded or copied from, and fetch it again",
                 )
         return min(count, (self._to - start) // self.width)
 

@@ -3,6 +3,9 @@
 `even` is the rule of the SGLang family: rank r has rows [N*r//tp, N*(r+1)//tp). `heads` is that of vLLM, EXL3 and
 TensorFold: a table is the tables of 24 hash heads one after the other, each with a prime number of rows, and a rank has
 whole heads. The two differ on both layers of the real model for every tp above 1, and a wrong one is served silently.
+
+Errors about config.json say where it is when they are told it (`path`); those about a split, neither where the table is
+nor what to write instead: rows.shares, which knows it, adds that.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from sparkbuild.agent.protocol import AgentError
 Ranges = list[tuple[int, int]]  # half-open, one per rank
 
 EVEN, HEADS = "even", "heads"
+EXAMPLE = "split = { 1 = [[0, 100], [100, 250]] }"  # of two ranks, a table of 250 rows; as recipes are written
+AGAIN = "fetch it again, from the same revision as the shards; or correct `src` of this staging block"
 HEAD_KEYS = {"engram_layer_ids", "engram_vocab_size", "engram_n_heads", "engram_max_ngram_size"}
 _ENGRAM = "engram_"
 _LARGEST = 1 << 40  # a vocabulary or a table with more rows than this is a mistake
@@ -25,7 +30,7 @@ _MOST = 4096  # heads of all layers; the real model has 48
 _BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 
-def engram(config: dict[str, Any]) -> dict[str, Any]:
+def engram(config: dict[str, Any], path: str = "") -> dict[str, Any]:
     """The engram keys of a config.json, which may be nested in `text_config`. Raises AgentError when they differ."""
     nested = config.get("text_config")
     inner = {key: value for key, value in (nested if isinstance(nested, dict) else {}).items() if _is_ours(key)}
@@ -35,24 +40,28 @@ def engram(config: dict[str, Any]) -> dict[str, Any]:
             raise AgentError(
                 f"config.json says two things about {key}",
                 kind="config",
+                where=path,
                 found=f"{outer[key]!r} at the top, {inner[key]!r} in text_config",
+                wanted="the same in both, or one of them",
+                next=AGAIN,
             )
     return outer | inner
 
 
-def layers_of(keys: dict[str, Any]) -> list[int]:
+def layers_of(keys: dict[str, Any], path: str = "") -> list[int]:
     """The layers with a table, in the order of the config; [] when it says nothing."""
-    return _counts(keys, "engram_layer_ids") if "engram_layer_ids" in keys else []
+    return _counts(keys, "engram_layer_ids", path) if "engram_layer_ids" in keys else []
 
 
-def primes(keys: dict[str, Any]) -> dict[int, list[int]]:
+def primes(keys: dict[str, Any], path: str = "") -> dict[int, list[int]]:
     """Rows of each head, by layer. Raises AgentError when the config lacks what they are computed from."""
-    layers = _counts(keys, "engram_layer_ids")
-    vocabulary, heads = _count(keys, "engram_vocab_size"), _count(keys, "engram_n_heads")
-    orders = _count(keys, "engram_max_ngram_size") - 1
+    layers = _counts(keys, "engram_layer_ids", path)
+    vocabulary, heads = _count(keys, "engram_vocab_size", path), _count(keys, "engram_n_heads", path)
+    orders = _count(keys, "engram_max_ngram_size", path) - 1
     if orders < 1 or len(layers) * orders * heads > _MOST:
         found = f"{len(layers)} layers, {orders} orders, {heads} heads"
-        raise AgentError("config.json has an impossible number of engram heads", kind="config", found=found)
+        what, wanted = "config.json has an impossible number of engram heads", f"1 to {_MOST} in all"
+        raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=AGAIN)
     seen: set[int] = set()  # no prime is used twice, in whatever layer
     made: dict[int, list[int]] = {}
     for layer in layers:
@@ -108,38 +117,55 @@ def check_rank(tp: Any, rank: Any) -> tuple[int, int]:
     return tp, rank
 
 
-def ranges(split: Any, tp: int, layer: int, rows: int, keys: dict[str, Any]) -> Ranges:
+def ranges(split: Any, tp: int, layer: int, rows: int, keys: dict[str, Any], *, path: str = "") -> Ranges:
     """The rows of every rank in the table of a layer with so many rows. They are all of the table, each row once.
 
     `split`: "even", "heads", [[first, end], ...] with one range per rank, or {"<layer>": such a list, ...}. `keys` are
-    those of `engram`. Raises AgentError, kind config.
+    those of `engram`, `path` is the config.json they are from. Raises AgentError, kind config.
     """
     if split == EVEN:
         return even(rows, tp)
     if split == HEADS:
-        known = primes(keys)
+        known = primes(keys, path)
         if layer not in known:
-            raise AgentError(f"config.json has no heads for layer {layer}", kind="config", found=str(list(known)))
-        check_primes(known[layer], layer, rows)
+            raise AgentError(
+                f"config.json has no heads for layer {layer}",
+                kind="config",
+                where=path,
+                found=f"engram_layer_ids = {list(known)}",
+                wanted=f"layer {layer} among them",
+                next="correct `layers` of this staging block, or write the ranges: " + EXAMPLE,
+            )
+        check_primes(known[layer], layer, rows, path)
         return heads(known[layer], tp)
     if isinstance(split, dict):
         if str(layer) not in split:
-            found = ", ".join(map(str, split)) or "nothing"
-            raise AgentError(f"split has no ranges for layer {layer}", kind="config", found=found)
+            found = f"ranges for layer {', '.join(map(str, split))}" if split else "no ranges at all"
+            wanted = f"ranges for each layer that is staged, {layer} among them"
+            raise AgentError(f"split has no ranges for layer {layer}", kind="config", found=found, wanted=wanted)
         split = split[str(layer)]
     given = _given(split, tp)
     _check_tiling(given, layer, rows)
     return given
 
 
-def check_primes(primes_of_layer: list[int], layer: int, rows: int) -> None:
+def written(by_layer: dict[int, Ranges]) -> str:
+    """A split as it stands in a recipe: `split = { 1 = [[0, 100], [100, 250]] }`."""
+    return (
+        f"split = {{ {', '.join(f'{layer} = {[list(one) for one in found]}' for layer, found in by_layer.items())} }}"
+    )
+
+
+def check_primes(primes_of_layer: list[int], layer: int, rows: int, path: str = "") -> None:
     """Do the heads of a layer add up to its table? Raises AgentError, kind config."""
     if sum(primes_of_layer) != rows:
         raise AgentError(
             f"config.json is not of this checkpoint: the heads of layer {layer} are another table",
             kind="config",
             found=f"{rows} rows in the checkpoint",
-            wanted=f"{sum(primes_of_layer)} rows, the sum of {len(primes_of_layer)} primes from engram_vocab_size",
+            wanted=f"{sum(primes_of_layer)} rows, the sum of {len(primes_of_layer)} primes from engram_vocab_size"
+            + (f" in {path}" if path else ""),
+            next="fetch both again, from one revision; or correct `src` of this staging block",
         )
 
 
@@ -154,56 +180,62 @@ def _given(split: Any, tp: int) -> Ranges:
         wanted = f'"{EVEN}", "{HEADS}", or [[first row, end], ...] with one range per rank'
         raise AgentError("a split that is none", kind="config", found=repr(split)[:200], wanted=wanted)
     if len(right) != tp:
-        raise AgentError("split has not one range per rank", kind="config", found=f"{len(right)}", wanted=f"{tp}")
+        found, wanted = f"{len(right)} range" + ("" if len(right) == 1 else "s"), f"{tp}, one for each rank"
+        raise AgentError("split has not one range per rank", kind="config", found=found, wanted=wanted)
     return right
 
 
 def _check_tiling(given: Ranges, layer: int, rows: int) -> None:
-    where = f"the table of layer {layer} has rows 0 to {rows - 1}"
+    wanted = f"each of the {rows} rows of the table of layer {layer} in one range"
     for rank, (first, end) in enumerate(given):
         if not 0 <= first <= end <= rows:
             found = f"[{first}, {end}) of rank {rank}"
-            raise AgentError("a range of split is not in the table", kind="config", where=where, found=found)
+            raise AgentError("a range of split is not in the table", kind="config", found=found, wanted=wanted)
     owners = sorted((first, end, rank) for rank, (first, end) in enumerate(given) if first < end)
     for (first, end, rank), (after, end_after, other) in pairwise(owners):
         if after < end:
             raise AgentError(
                 f"ranks {min(rank, other)} and {max(rank, other)} overlap in split",
                 kind="config",
-                where=where,
                 found=f"rows [{after}, {min(end, end_after)}) are in both [{first}, {end}) and [{after}, {end_after})",
-                wanted="every row in one range",
+                wanted=wanted,
             )
     ends = [0, *(end for _, end, _ in owners)]
     for end, after in zip(ends, [*(first for first, _, _ in owners), rows], strict=True):
         if end < after:
-            raise AgentError(
-                "split leaves rows out",
-                kind="config",
-                where=where,
-                found=f"rows [{end}, {after}) are in no range",
-                wanted="every row in one range",
-                next="ranges per layer go as {layer = [[first, end], ...]}, since tables differ in length",
-            )
+            found = f"rows [{end}, {after}) of layer {layer} are in no range"
+            raise AgentError("split leaves rows out", kind="config", found=found, wanted=wanted)
 
 
 def _is_ours(key: Any) -> bool:
     return isinstance(key, str) and key.startswith(_ENGRAM)
 
 
-def _count(keys: dict[str, Any], key: str) -> int:
+def _count(keys: dict[str, Any], key: str, path: str) -> int:
     value = keys.get(key)
     if type(value) is not int or not 0 < value < _LARGEST:
         found = "nothing" if value is None else repr(value)
-        raise AgentError(f"config.json has no usable {key}", kind="config", found=found, wanted="a positive number")
+        raise _useless(key, path, found, "a positive number")
     return value
 
 
-def _counts(keys: dict[str, Any], key: str) -> list[int]:
+def _counts(keys: dict[str, Any], key: str, path: str) -> list[int]:
     value = keys.get(key)
     if not isinstance(value, list) or not all(type(one) is int and 0 <= one < _LARGEST for one in value):
         found = "nothing" if value is None else repr(value)
-        raise AgentError(f"config.json has no usable {key}", kind="config", found=found, wanted="a list of numbers")
+        raise _useless(key, path, found, "a list of numbers")
     if len(set(value)) != len(value):
-        raise AgentError(f"config.json names one twice in {key}", kind="config", found=repr(value))
+        what = f"config.json names one twice in {key}"
+        raise AgentError(what, kind="config", where=path, found=repr(value), wanted="each once", next=AGAIN)
     return value
+
+
+def _useless(key: str, path: str, found: str, wanted: str) -> AgentError:
+    return AgentError(
+        f"config.json has no usable {key}",
+        kind="config",
+        where=path,
+        found=found,
+        wanted=wanted,
+        next=f"{AGAIN}; without it, `layers` and the ranges must be written: {EXAMPLE}",
+    )

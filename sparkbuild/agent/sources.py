@@ -128,7 +128,13 @@ def _open(path: str) -> tuple[Pages, os.stat_result]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError as error:
-        raise AgentError("the source to stage from is not there", where=path) from error
+        raise AgentError(
+            "the source to stage from is not there",
+            where=path,
+            found=f"a link to nothing: -> {os.readlink(path)}" if os.path.islink(path) else "no such file",
+            wanted="a regular file",
+            next="fetch that file again; or, where a NAS is not mounted, mount it",
+        ) from error
     try:
         found = nas.fstat(fd)
     except OSError:
@@ -136,7 +142,13 @@ def _open(path: str) -> tuple[Pages, os.stat_result]:
         raise
     if not stat.S_ISREG(found.st_mode):
         os.close(fd)
-        raise AgentError("the source to stage from is not a regular file", where=path)
+        raise AgentError(
+            "the source to stage from is not a regular file",
+            where=path,
+            found="a folder" if stat.S_ISDIR(found.st_mode) else "a socket, a pipe or a device",
+            wanted="a regular file",
+            next="move it away, and fetch that file again",
+        )
     return Pages(fd), found
 
 

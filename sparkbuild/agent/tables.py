@@ -25,6 +25,9 @@ WEIGHT_BYTES, SCALE_BYTES = 256, 8  # of one row
 _BLOCK = 1 << 20
 _CARRY = 16 << 10  # bytes; a name and its file are shorter
 _CONFIG_LIMIT = 1 << 20  # bytes; a real one has some thousand
+_AGAIN = "compare it with the one it was downloaded or copied from, and fetch it again"
+_SRC = "correct `src` of this staging block: a checkpoint with Engram tables, such as DeepSeek V4.1"
+_OF_TABLE = re.compile(r"(?:.*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale)", re.DOTALL)
 _PARTS = {"weight": ("F8_E4M3", WEIGHT_BYTES), "scale": ("F8_E8M0", SCALE_BYTES)}
 _ENTRY = rb'"((?:[^"\\]*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale))"\s*:\s*"([^"\\]*)"'
 
@@ -64,14 +67,12 @@ class Model:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        try:
-            self._names = set(nas.names(folder))
-        except OSError as error:
-            what = "the folder of the model cannot be read"
-            raise AgentError(what, kind="config", where=folder, found=str(error.strerror or error)) from error
+        self._names = set(nas.names(folder))
+        if not self._names and not nas.is_folder(folder):
+            raise nas.not_there("the folder of the model is not there", folder)
         if not self._names:
             what, wanted = "there is no model in that folder", "config.json and *.safetensors"
-            raise AgentError(what, kind="config", where=folder, found="nothing", wanted=wanted)
+            raise AgentError(what, kind="config", where=folder, found="nothing", wanted=wanted, next=_SRC)
         self.config, self.config_sha256 = self._read_config()
         self.index_sha256 = ""
         self._shards: dict[str, Shard] = {}
@@ -96,9 +97,12 @@ class Model:
             raise AgentError(
                 f"the model has not exactly one lookup table for layer {layer}",
                 kind="config",
-                where=self.folder,
+                where=self._told_by(),
                 found=", ".join(sorted(found)) or "nothing of that name",
                 wanted=f"layers.{layer}.engram.embed.weight and .scale",
+                next=f"write layers = {others} in the staging block, or correct its `src`"
+                if (others := [one for one in self.layers() if one != layer])
+                else _SRC,
             )
         weight, scale = weights[0], scales[0]
         if weight.removesuffix(".weight") != scale.removesuffix(".scale") or found[weight] != found[scale]:
@@ -108,19 +112,39 @@ class Model:
                 where=self.folder,
                 found=f"{weight} in {found[weight]}, {scale} in {found[scale]}",
                 wanted="both in the same file: every runtime reads them from one",
+                next="give a checkpoint that has them so as `src`: its publisher's own, or a repack of it",
             )
         shard = self._shard(found[weight])
         table = Table(layer, shard, self._tensor(shard, weight), self._tensor(shard, scale))
         if table.scale.shape[0] != table.rows:
             found_text = f"{table.rows} rows of weights, {table.scale.shape[0]} of scales"
-            raise AgentError(f"the table of layer {layer} is torn", kind="config", where=shard.path, found=found_text)
+            raise AgentError(
+                f"the table of layer {layer} is torn",
+                kind="config",
+                where=shard.path,
+                found=found_text,
+                wanted="as many rows of both",
+                next=_AGAIN,
+            )
         return table
+
+    def layers(self) -> list[int]:
+        """The layers that have something of a lookup table."""
+        names = map(_OF_TABLE.fullmatch, self._tensors())
+        return sorted({int(match[1]) for match in names if match})
+
+    def _told_by(self) -> str:
+        """What says which tensors there are."""
+        return self.path(INDEX) if self.index_sha256 else self.folder
+
+    def _tensors(self) -> dict[str, str]:
+        """The file of each tensor; with an index, of those of tables only."""
+        return self._weight_map if self.index_sha256 else self._scan()
 
     def _of_layer(self, layer: int) -> dict[str, str]:
         """The names of the tensors of a layer's table, and the file of each."""
         pattern = re.compile(rf"(.*\.)?layers\.{layer}\.engram\.embed\.(weight|scale)", re.DOTALL)
-        everything = self._weight_map if self.index_sha256 else self._scan()
-        return {name: file for name, file in everything.items() if pattern.fullmatch(name)}
+        return {name: file for name, file in self._tensors().items() if pattern.fullmatch(name)}
 
     def _scan(self) -> dict[str, str]:
         """Without an index: the headers of all files."""
@@ -132,7 +156,14 @@ class Model:
     def _shard(self, name: str) -> Shard:
         if name not in self._shards:
             if not safe_name(name):
-                raise AgentError("a file of the index is outside of the model", kind="config", found=repr(name))
+                raise AgentError(
+                    "a file of the index is outside of the model",
+                    kind="config",
+                    where=self.path(INDEX),
+                    found=repr(name),
+                    wanted="the name of a file beside it",
+                    next=_AGAIN,
+                )
             self._shards[name] = _shard(name, self.path(name))
         return self._shards[name]
 
@@ -140,7 +171,8 @@ class Model:
         tensor = shard.header.tensors.get(name)
         if tensor is None:
             what = f"{INDEX} says that {shard.name} has a tensor that it has not"
-            raise AgentError(what, kind="integrity", where=shard.path, wanted=name)
+            found = f"{len(shard.header.tensors)} others"
+            raise AgentError(what, kind="integrity", where=shard.path, found=found, wanted=name, next=_AGAIN)
         dtype, width = _PARTS[name.rpartition(".")[2]]
         if tensor.dtype != dtype or len(tensor.shape) != 2 or tensor.shape[1] != width:
             raise AgentError(
@@ -149,6 +181,7 @@ class Model:
                 where=shard.path,
                 found=f"{tensor.dtype} {list(tensor.shape)}",
                 wanted=f"{dtype} [rows, {width}]",
+                next=_SRC,
             )
         return tensor
 
@@ -159,14 +192,19 @@ class Model:
         try:
             data = nas.small(path, _CONFIG_LIMIT)
             config = None if data is None else json.loads(data)
+        except PermissionError:  # whose it is, and who we are, is told elsewhere
+            raise
         except OSError as error:
             found = str(error.strerror or error)
-            raise AgentError("config.json cannot be read", kind="config", where=path, found=found) from error
+            what, wanted = "config.json cannot be read", "a file that can be"
+            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
         except (ValueError, RecursionError) as error:
-            raise AgentError("config.json is no JSON", kind="config", where=path, found=str(error)) from error
+            what, found, wanted = "config.json is no JSON", str(error), "a JSON object"
+            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
         if data is None or not isinstance(config, dict):
             found = f"more than {_CONFIG_LIMIT} bytes" if data is None else repr(config)[:100]
-            raise AgentError("config.json is no JSON object", kind="config", where=path, found=found)
+            what, wanted = "config.json is no JSON object", f"an object, of at most {_CONFIG_LIMIT} bytes"
+            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN)
         return config, hashlib.sha256(data).hexdigest()
 
 
@@ -208,7 +246,10 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
                 name, file = match[1].decode(errors="replace"), match[3].decode(errors="replace")
                 if found.setdefault(name, file) != file:
                     what = f"{INDEX} has a tensor in two files"
-                    raise AgentError(what, kind="integrity", where=path, found=f"{name} in {found[name]} and {file}")
+                    twice = f"{name} in {found[name]} and {file}"
+                    raise AgentError(
+                        what, kind="integrity", where=path, found=twice, wanted="each in one file", next=_AGAIN
+                    )
         source.check()
     finally:
         source.close()

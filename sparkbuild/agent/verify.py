@@ -38,7 +38,8 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
 
     Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read}. Then,
     and with another key, "to_write" is what staging would write and "about" what the source is, if the query has "what"
-    (see `wanted.of_request`) and the source is there; of the source only tables of contents are read.
+    (see `wanted.of_request`) and the source is there; of the source only tables of contents are read. "refused" says
+    why it cannot be staged, see `_expected`; also where something is to be mended.
     """
     dst = inside(query.get("store", ""), query["dst"])
     if query.get("key") and not query.get("full"):
@@ -55,14 +56,16 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
         return {"present": False, "busy": folder.busy(dst), **_expected(query, None)}
     if query.get("key") not in (None, "", made.key):
         return {**_fact(made, [], _Checked()), **_expected(query, made)}
-    return _Look(dst, made, moved or (lambda _size: None), query).result()
+    fact = _Look(dst, made, moved or (lambda _size: None), query).result()
+    return {**fact, "refused": _expected(query, made)["refused"]} if fact["problems"] else fact
 
 
 def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
-    """{"to_write": bytes, "about": what the source is found to be, "refused": why it cannot be staged, or ""};
-    None and {} when the source cannot say.
+    """{"to_write": bytes, "about": what the source is found to be, "refused": the fields of the error that staging
+    would end with, and its "part", "dst" or "source"; {} when it can be staged}. None and {} when the source cannot
+    say.
     """
-    nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": ""}
+    nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": {}}
     if "what" not in query:
         return nothing
     from sparkbuild.agent import wanted  # noqa: PLC0415 - most looks find a ledger
@@ -70,7 +73,7 @@ def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
 
     blocked = folder.in_the_way(inside(query.get("store", ""), query["dst"]))
     if blocked is not None:
-        return {**nothing, "refused": _told(blocked)}
+        return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
     known = {record.name: record for record in made.files} if made else {}
     archives = Archives()
     try:
@@ -78,20 +81,20 @@ def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
     except (AgentError, OSError) as error:
         if query["what"].get("kind") == "artifact":
             return nothing  # not fetched yet
-        return {**nothing, "refused": _told(error)}
+        return {**nothing, "refused": {**_fields(error, query.get("store", "")), "part": "source"}}
     finally:
         archives.close()
     new = [item for item in wish.files if not item.is_in(known.get(item.name))]
     size = sum(Shape(item.size, item.extents).data for item in new)
-    return {"to_write": size, "about": wish.about, "refused": ""}
+    return {"to_write": size, "about": wish.about, "refused": {}}
 
 
-def _told(error: AgentError | OSError) -> str:
+def _fields(error: AgentError | OSError, store: str) -> dict[str, str]:
     if isinstance(error, AgentError):
-        fields = error.fields
-        parts = [fields["what"], fields["where"], f"found {fields['found']}" if fields["found"] else ""]
-        return "; ".join(part for part in parts if part)
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return error.fields
+    from sparkbuild.agent import oserrors  # noqa: PLC0415 - only for a message
+
+    return oserrors.fields_of(error, store)
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:

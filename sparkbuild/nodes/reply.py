@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -42,13 +42,7 @@ class Reply:
             self.result = event
         elif kind == "error":
             self.result = {}
-            where = event.get("where", "")
-            fields = {name: event.get(name, "") for name in ("found", "wanted", "next")}
-            place = f"node {self.node}" + (f", {where}" if where else "")
-            error_class = _CLASSES.get(event.get("kind", ""), errors.SparkbuildError)
-            self._error = error_class(event.get("what", "the agent failed"), where=place, **fields)
-            if isinstance(self._error, errors.UpstreamError):
-                self._error.reached = True
+            self._error = error_of(self.node, event)
         elif on_event is not None:
             on_event({"event": kind, **event})
 
@@ -66,3 +60,15 @@ class Reply:
         if self._error is not None:
             raise self._error
         return self.result or {}
+
+
+def error_of(node: str, fields: Mapping[str, str]) -> errors.SparkbuildError:
+    """The error that an agent told, by the fields of its event; see agent.protocol."""
+    where = fields.get("where", "")
+    place = f"node {node}" + (f", {where}" if where else "")
+    texts = {name: fields.get(name, "") for name in ("found", "wanted", "next")}
+    error_class = _CLASSES.get(fields.get("kind", ""), errors.SparkbuildError)
+    error = error_class(fields.get("what", "the agent failed"), where=place, **texts)
+    if isinstance(error, errors.UpstreamError):
+        error.reached = True
+    return error

@@ -48,6 +48,11 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
         else:
             if show_all and not pos_args:
                 self.task_list = [task for task in self.task_list if task.subtask_of or not task.has_subtask]
+            groups = session.groups()
+            for task in self.task_list:  # doit gives them all the text of the one function that makes all tasks
+                if task.has_subtask and ":" not in task.name:
+                    members = groups.get(task.name) or task.task_dep
+                    task.doc = f"{task.name} all of the workspace ({len(members)})"
             if status:
                 session.plan(self.chosen([]))
             super()._execute(show_all, quiet, status, private, list_deps, template, sort, pos_args)

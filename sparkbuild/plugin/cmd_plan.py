@@ -14,6 +14,7 @@ from sparkbuild.plugin.hints import spoken
 
 if TYPE_CHECKING:
     # only as types: this module is loaded before the nodes are asked, and each millisecond before that is waited for
+    from sparkbuild.core.goal import Goal
     from sparkbuild.core.plan import Plan, Step
 
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print the plan as JSON"}
@@ -69,11 +70,10 @@ class PlanCommand(FactCommand):
         if any(step.goal.uri.scheme == "staged" and step.state == "run" and step.bytes for step in made):
             from sparkbuild.plugin import room, routing  # noqa: PLC0415 - only when something is to be staged
 
-            made = routing.told(session, room.told(session, made))
+            made = routing.told(session, room.told(session, made), refusals)
             self.routed = routing.total(made)
         if as_json:
-            steps = [step.as_dict(f"doit {step.goal.task}") for step in made]
-            shown: dict[str, Any] = {"goals": steps}
+            shown: dict[str, Any] = {"goals": [_as_dict(step, refusals.get(step.goal.target)) for step in made]}
             if evict:
                 from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when it was asked for
 
@@ -111,6 +111,7 @@ class PlanCommand(FactCommand):
         width = max((len(step.goal.task) for step in shown), default=4)
         place = max((len(step.goal.node) for step in shown), default=4)
         silent: dict[str, None] = {}
+        refused = Refused()
         for step in shown:
             head = f"{step.state:<8}{step.goal.node:<{place + 2}}{step.goal.task:<{width + 2}}"
             amount = "" if step.state == "ok" else units.size(step.bytes) if step.bytes != 0 else ""
@@ -118,7 +119,7 @@ class PlanCommand(FactCommand):
             error = refusals.get(step.goal.target) if step.state != "unknown" else None
             if error is not None:
                 self.hopeless = True
-                reasons += ["cannot be made so:", *(f"  {line}" for line in str(error).splitlines())]
+                reasons += refused.lines(step.goal, error)
             lost = [need.task for need in step.goal.needs if need.target in refusals]
             if lost:
                 self.hopeless = True
@@ -181,3 +182,23 @@ class PlanCommand(FactCommand):
         self.outstream.write(f"{text}\n")
         if named and not self.hopeless:
             self.outstream.write(spoken(f"make it so:  doit {' '.join(named)}\n"))
+
+
+class Refused:
+    """Why steps cannot be made, as lines: what several of them fail of is told in full for the first."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, ...], Goal] = {}
+
+    def lines(self, goal: Goal, error: SparkbuildError) -> list[str]:
+        """The lines for one of them."""
+        where = error.where.removeprefix(f"node {goal.node}, ")
+        first = self._first.setdefault((error.what, where, error.found, error.wanted, error.next), goal)
+        if first is goal or not where:
+            return ["cannot be made so:", *(f"  {line}" for line in str(error).splitlines())]
+        return [f"cannot be made so, as {first.task}: {error.what}: {where}"]
+
+
+def _as_dict(step: Step, error: SparkbuildError | None) -> dict[str, Any]:
+    found = step.as_dict(f"doit {step.goal.task}")
+    return found if error is None else {**found, "refused": error.as_dict()}

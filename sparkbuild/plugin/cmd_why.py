@@ -9,6 +9,7 @@ from doit.exceptions import InvalidCommand
 from sparkbuild.core.plan import OK, Step
 from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin import units
+from sparkbuild.plugin.cmd_plan import Refused
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.hints import spoken
 
@@ -29,23 +30,27 @@ class Why(FactCommand):
             raise InvalidCommand("name a task: doit why serve:<recipe>")
         chosen = self.chosen(pos_args)
         targets = {goal.target for goal in chosen}
-        steps = list(self.session.plan(chosen))
+        made = self.session.plan(chosen)
+        refusals, refused = self.session.refusals(made), Refused()
+        steps = list(made)
         for step in sorted(steps, key=lambda step: step.goal.target not in targets):
             if not (step.unneeded and step.goal.uri.scheme in DOWNLOADS):  # an image may stand on twenty downloads
-                self._print(step)
+                error = refusals.get(step.goal.target)
+                self._print(step, refused.lines(step.goal, error) if error is not None else [])
         return 2 if self.tell_problems(pos_args) else 0
 
-    def _print(self, step: Step) -> None:
+    def _print(self, step: Step, refused: list[str]) -> None:
         goal = step.goal
         self.outstream.write(f"{step.state:<8}{goal.task}   {goal.target}\n")
         texts = [reason.text for reason in step.reasons]
         last = self.session.last(goal)
         if not texts and step.state == OK:
             texts = [step.verdict.told or "its facts are as they should be"]
+        texts += refused
         if last is not None:
             cost = units.duration(last.seconds) + (f", {units.size(last.bytes)}" if last.bytes else "")
             texts.append(f"last made {units.when(last.at)} in {cost}, by run {last.run}")
         for text in texts:
             self.outstream.write(spoken(f"       {text}\n"))
-        if step.state != OK:
+        if step.state != OK and not refused:
             self.outstream.write(spoken(f"       make it so: doit {goal.task}\n"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,15 +16,18 @@ if TYPE_CHECKING:
     from sparkbuild.plugin.session import Session
 
 
-def told(session: Session, made: Plan) -> Plan:
-    """The plan with a line for each step that stages what several nodes want."""
+def told(session: Session, made: Plan, refused: Container[str] = ()) -> Plan:
+    """The plan with a line for each step that stages what several nodes want. Targets that are `refused` read nothing,
+    and give nothing.
+    """
     holders = {}
-    for step in made:
+    tried = [step for step in made if step.goal.target not in refused]
+    for step in tried:
         if step.goal.uri.scheme == "staged" and step.state == "run" and step.goal.spec.shared:
             here = session.holders(step.goal)
             if here:
                 holders[step.goal.key.digest] = here[0][0]
-    found = routes(made, holders)
+    found = routes(tried, holders)
     return Plan(tuple(_with(step, found[step.goal.target]) if step.goal.target in found else step for step in made))
 
 

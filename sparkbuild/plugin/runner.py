@@ -37,7 +37,10 @@ class _Orderly:
             waited = lock.acquire(lambda who: self._note(task, f"waits: {who} is at it already"))
             self._locks()[task.name] = lock
             try:
-                if waited and not self.always_execute and goal_of(task) is None and self._made(task):
+                goal = goal_of(task)
+                if waited and goal is not None:
+                    session.waited_for(goal)
+                elif waited and not self.always_execute and self._made(task):
                     self._note(task, "was made by another run meanwhile")
                     return None
                 task.meta = {**(task.meta or {}), "sealed": self.dep_manager.seal(task)}

@@ -130,10 +130,18 @@ class Session:
             self._look(level)
             needed = {need.target: need for goal in level if self._asked(goal).state == RUN for need in goal.needs}
             level = [need for need in needed.values() if need.transient and need.target not in selected]
-        made = make_plan(wanted, self._asked)
+        made = self._awaited(make_plan(wanted, self._asked))
         with self._guard:
             self._plan |= {step.goal.target: step for step in made}
         return made
+
+    def _awaited(self, made: Plan) -> Plan:
+        """The plan, in which a source that is made before it is needed need not be there yet."""
+        if not any((step.verdict.fact or {}).get("refused") for step in made if step.goal.uri.scheme == "staged"):
+            return made
+        from sparkbuild.plugin import makers  # noqa: PLC0415 - loaded with the goals
+
+        return makers.awaited(made)
 
     def preflight(self, step: Step) -> SparkbuildError | None:
         """Why making the step's goal would fail, as far as that can be told beforehand: a template, a missing secret, a
@@ -182,6 +190,16 @@ class Session:
             if goal.target not in self._plan:
                 self.plan([goal])
             return self._plan[goal.target]
+
+    def waited_for(self, goal: Goal) -> None:
+        """Another run was at the goal: why it is made is said by what it has left, not by what was seen before."""
+        step = self.step(goal)
+        if step.state != RUN:
+            return
+        verdict = self.look_again(goal)
+        reasons = verdict.reasons if verdict.state != OK else (Reason("run", "another run was at it"),)
+        with self._guard:
+            self._plan[goal.target] = msgspec.structs.replace(step, reasons=reasons)
 
     def surroundings(self, goal: Goal, options: Mapping[str, Any], task: str = "") -> Run:
         """What an action hands to a kind's `apply`; `task` when it is not the goal's own."""

@@ -11,9 +11,10 @@ from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, path_in_store
 from sparkbuild.plugin import built
+from sparkbuild.plugin.makers import maker
 from sparkbuild.staging.blocks import Archive, Place, Staged, staged
 from sparkbuild.staging.exports import Export, exports
-from sparkbuild.workspace.stagingschema import ComposedExport, FilesStaging, HubStaging, Staging, TreeExport
+from sparkbuild.workspace.stagingschema import ComposedExport, FilesStaging, HubStaging, Staging
 from sparkbuild.workspace.workspace import Recipe, Workspace
 
 
@@ -28,6 +29,7 @@ class Stagings:
     ) -> None:
         self._workspace, self._add, self._artifact = workspace, add, artifact
         self._folders: dict[tuple[str, str], Goal] = {}
+        self._made: dict[str, list[Goal]] = {}  # by node, in the order of the recipes and their blocks
 
     def of(self, recipe: Recipe, nodes: tuple[str, ...]) -> tuple[list[dict[str, Staged]], list[dict[str, Export]]]:
         """The blocks and the exports of each node, by id, in rank order. Raises ConfigError."""
@@ -41,7 +43,6 @@ class Stagings:
             found.append({})
             for block in here:
                 if isinstance(block, HubStaging):
-                    self._check_runtime(recipe, block)
                     found[-1] |= {one.id: self._exported(recipe, one) for one in exports(block, place, blocks[-1])}
         return blocks, found
 
@@ -49,7 +50,15 @@ class Stagings:
         made = staged(block, place, self._archive(block, place.node), linked=linked)
         for goal in made.goals:
             self._check_folder(recipe, block.id, goal)
-        return Staged(made.path, tuple(map(self._add, made.goals)))
+        goals = tuple(self._add(self._after_its_source(goal)) for goal in made.goals)
+        self._made.setdefault(place.node, []).extend(goals)
+        return Staged(made.path, goals)
+
+    def _after_its_source(self, goal: Goal) -> Goal:
+        """The goal; where a block before this one makes what it is staged from, that comes first."""
+        store = os.path.join(self._workspace.root, self._workspace.config.nodes[goal.node].store)
+        found = maker(goal, self._made.get(goal.node, ()), store)
+        return goal if found is None else msgspec.structs.replace(goal, needs=(*goal.needs, found))
 
     def _exported(self, recipe: Recipe, export: Export) -> Export:
         self._check_folder(recipe, export.block, export.goal)
@@ -74,17 +83,6 @@ class Stagings:
                 next=f"give {_what(goal)} `{goal.task.rpartition(':')[2] if _is_export(goal) else block}` another "
                 f"{'path' if _is_export(goal) else 'dst'}, or none",
             )
-
-    def _check_runtime(self, recipe: Recipe, block: HubStaging) -> None:
-        """Nothing is bound for a process: it would read the empty files."""
-        for export in block.exports:
-            if isinstance(export, TreeExport) and export.binds and recipe.spec.serve.runtime != "docker":
-                raise ConfigError(
-                    f"export `{export.id}` binds files of the source, which only a container can have",
-                    where=f"{recipe.dir}/recipe.toml",
-                    found=f'runtime = "{recipe.spec.serve.runtime}"',
-                    next="stage these files too (take them out of `skip` and `binds`), or serve in docker",
-                )
 
     def _archive(self, block: Staging, node: str) -> Archive | None:
         """What is fetched before a block can be staged from it."""

@@ -14,6 +14,11 @@ def lines(about: dict[str, Any]) -> list[str]:
     return []
 
 
+def count(number: int, noun: str) -> str:
+    """How many, in words: one file, two files."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _table(layer: str, table: dict[str, Any], rank: int) -> str:
     low, high = table["ranges"][rank]
     size = f", {table['bytes'][rank]:,} bytes" if "bytes" in table else ""
@@ -28,4 +33,4 @@ def _mirror(about: dict[str, Any]) -> str:
     unused = about.get("unused_skip") or []
     vain = f"; nothing matches skip = {', '.join(map(repr, unused))}" if unused else ""
     size = f"{about['bytes'] / 1e9:.1f} GB" if about["bytes"] >= 1e9 else f"{about['bytes'] / 1e6:.1f} MB"
-    return f"{about['repo']}: {ref}{about['commit'][:12]}, {about['files']} files, {size}{left}{vain}"
+    return f"{about['repo']}: {ref}{about['commit'][:12]}, {count(about['files'], 'file')}, {size}{left}{vain}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -82,6 +83,13 @@ def _mirror(block: HubStaging, repo: str, path: str, place: Place) -> Goal:
 def repo_folder(repo: str) -> str:
     """The folder of a model repository in a hub cache (huggingface_hub, `repo_folder_name`)."""
     return "--".join(("models", *repo.split("/")))
+
+
+def source_of(what: Mapping[str, Any]) -> str:
+    """The folder on the node that is staged from, as StagedSpec.what names it; "" for an artifact."""
+    if "cache" in what:
+        return os.path.join(str(what["cache"]), repo_folder(str(what["repo"])))
+    return str(what.get("path") or what.get("model") or "")
 
 
 def _rows(block: RowsStaging, path: str, place: Place) -> Goal:

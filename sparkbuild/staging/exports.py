@@ -16,6 +16,7 @@ from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
+from sparkbuild.staging.about import count
 from sparkbuild.staging.blocks import Place, Staged
 from sparkbuild.staging.eviction import owner
 from sparkbuild.workspace.stagingschema import ComposedExport, HubStaging, TreeExport
@@ -107,8 +108,7 @@ class ExportKind:
             return Verdict(RUN, differences(fact["parts"], goal.key.parts) or (unexplained,), 0, fact)
         if fact["problems"]:
             return Verdict(RUN, tuple(Reason(one["file"], one["text"]) for one in fact["problems"]), 0, fact)
-        mounts = len(fact["mounts"])
-        return Verdict(OK, (), 0, fact, f"{fact['files']} files, {mounts} mount{'s' if mounts != 1 else ''}")
+        return Verdict(OK, (), 0, fact, f"{count(fact['files'], 'file')}, {count(len(fact['mounts']), 'mount')}")
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Make the links that are missing, remove what is not wanted."""
@@ -118,8 +118,9 @@ class ExportKind:
         request["owner"] = owner(goal, run.root)
         found = run.call(goal.node, "linktree", request)
         run.note(
-            f"{found['files']} files in {spec.dst}: {found['made']} linked, {found['pointers']} symbolic links and "
-            f"{found['empty']} empty files made, {found['removed']} removed; {found['mounts']} mounts"
+            f"{count(found['files'], 'file')} in {spec.dst}: {found['made']} linked, "
+            f"{count(found['pointers'], 'symbolic link')} and {count(found['empty'], 'empty file')} made, "
+            f"{found['removed']} removed; {count(found['mounts'], 'mount')}"
         )
         return 0
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.pools import Pools
@@ -88,6 +89,15 @@ class StagedKind:
         how = "with the files that were touched" if fact["checked"]["whole"] else "as a sample"
         return Verdict(OK, (), 0, fact, f"{fact['bytes'] / 1e6:.1f} MB, as its ledger says; {read}, {how}")
 
+    def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
+        """Why it cannot be staged: what it is to be staged from, or into, is not as it must be."""
+        refused = (verdict.fact or {}).get("refused") if verdict.state == RUN else None
+        if not refused:
+            return None
+        from sparkbuild.nodes.reply import error_of  # noqa: PLC0415 - most sources are in order
+
+        return error_of(goal.node, refused)
+
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Stage what is missing or damaged; returns the bytes written."""
         del verdict
@@ -108,10 +118,11 @@ class StagedKind:
             result = self._together(self._chains_of(self._nodes), goal, request, run)
         else:
             result = self._alone(goal, request, run)
+        files, chunks = about.count(result["files"], "file"), about.count(result["repaired_chunks"], "chunk")
         run.note(
-            f"{result['files']} files, {result['total']} bytes in {spec.dst}: {result['copied']} copied, "
-            f"{result['repaired_chunks']} chunks mended, {result['removed']} removed, {result['bytes']} bytes written, "
-            f"{result['read']} read from the source, {result['received']} received from other nodes"
+            f"{files}, {result['total']} bytes in {spec.dst}: {result['copied']} copied, {chunks} mended, "
+            f"{result['removed']} removed, {result['bytes']} bytes written, {result['read']} read from the source, "
+            f"{result['received']} received from other nodes"
         )
         return int(result["bytes"])
 
@@ -136,9 +147,7 @@ class StagedKind:
 
 
 def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
-    """What the source is, or why it cannot be staged from, as far as a look could tell."""
-    if fact.get("refused"):
-        return (Reason("source", f"cannot be staged: {fact['refused']}"),)
+    """What the source is, as far as a look could tell; why it cannot be staged from says `preflight`."""
     return tuple(Reason("source", text) for text in about.lines(fact.get("about") or {}))
 
 

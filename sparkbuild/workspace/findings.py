@@ -17,11 +17,14 @@ Path = tuple[str | int, ...]  # from the top of the file: ("staging", 0, "src")
 class Findings:
     """Mistakes of the TOML file `path` (relative to `root`), each at a key. Reads the file only for a mistake."""
 
-    def __init__(self, root: str, path: str) -> None:
-        """Start without mistakes."""
+    def __init__(
+        self, root: str, path: str, known: Iterable[Mistake] = (), lost: frozenset[Path] = frozenset()
+    ) -> None:
+        """Start with those that are known already. What is `lost`, see `toml.read_through`, has no others."""
         self.root = root
         self.path = path
-        self._mistakes: list[Mistake] = []
+        self._mistakes: list[Mistake] = [*known]
+        self._lost = lost
 
     def line(self, *keys: str | int) -> int:
         """The line of a key."""
@@ -29,6 +32,11 @@ class Findings:
 
     def add(self, keys: Path, what: str, *, found: str = "", wanted: str = "", next_: str = "") -> None:
         """Note a mistake at a key."""
+        if self._lost:
+            from sparkbuild.workspace.salvage import is_lost  # noqa: PLC0415 - a healthy workspace needs none of it
+
+            if is_lost(keys, self._lost):
+                return
         self._mistakes.append(Mistake(self.line(*keys), what, found, wanted, next_))
 
     def add_error(self, keys: Path, error: ConfigError) -> None:

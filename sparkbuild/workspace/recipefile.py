@@ -30,12 +30,10 @@ def load_recipe(
     """
     folder = f"recipes/{name}"
     path = f"{folder}/recipe.toml"
-    spec = toml.read(f"{root}/{path}", RecipeFile, root)
-    if not _NOT_VARIABLES.isdisjoint(spec.serve.env):
-        swallowed = toml.explain(f"{root}/{path}", RecipeFile, root)
-        if swallowed is not None:
-            raise swallowed
-    findings = Findings(root, path)
+    spec, mistakes, lost = toml.read_through(f"{root}/{path}", RecipeFile, root)
+    if not mistakes and not _NOT_VARIABLES.isdisjoint(spec.serve.env):
+        mistakes = toml.mistakes(f"{root}/{path}", RecipeFile, root)
+    findings = Findings(root, path, mistakes, lost)
     if spec.cluster not in config.clusters:
         findings.reference(("cluster",), spec.cluster, "clusters", config.clusters, {})
     if is_reference(spec.image):

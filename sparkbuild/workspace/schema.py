@@ -17,6 +17,7 @@ from sparkbuild.workspace.fieldtypes import (
     Name,
     Port,
     Positive,
+    Python,
     Seconds,
     Text,
     Variable,
@@ -88,7 +89,7 @@ class VenvImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ve
     description: str = ""
     files: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
-    python: Annotated[str, Meta(pattern=r"^3\.\d+\Z")] = "3.10"
+    python: Python = "3.10"
 
 
 class DockerImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="docker", tag_field="kind"):
@@ -103,7 +104,7 @@ class DockerImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     description: str = ""
     debs: tuple[Component, ...] = ()
     requirements: str = ""
-    python: Annotated[str, Meta(pattern=r"^3\.\d+\Z")] = "3.11"
+    python: Python = "3.11"
     files: tuple[str, ...] = ()
     env: dict[EnvName, str] = {}
     entrypoint: tuple[str, ...] = ()
@@ -132,7 +133,13 @@ class DockerfileImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, t
     """
 
     lock: Name
-    base: Annotated[str, Meta(pattern=r"^(image:[A-Za-z0-9][A-Za-z0-9_.-]*|lock:[^\s:]+|scratch)\Z")]
+    base: Annotated[
+        str,
+        Meta(
+            pattern=r"^(image:[A-Za-z0-9][A-Za-z0-9_.-]*|lock:[^\s:]+|scratch)\Z",
+            description='an image of the workspace ("image:r35"), a base of the lock ("lock:base"), or "scratch"',
+        ),
+    ]
     description: str = ""
     dockerfile: str = "Dockerfile.j2"
     sources: tuple[Component, ...] = ()

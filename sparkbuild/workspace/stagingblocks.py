@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace.findings import Findings, Path
 from sparkbuild.workspace.schema import Config, RecipeFile
 from sparkbuild.workspace.sourcelock import SourceLock
+from sparkbuild.workspace.stagingrows import check_rows
 from sparkbuild.workspace.stagingschema import (
     ComposedExport,
     FilesStaging,
     HubStaging,
-    Ranges,
-    RowsStaging,
     Staging,
     TreeExport,
 )
@@ -27,25 +27,31 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 def check_blocks(
     spec: RecipeFile, findings: Findings, config: Config, locks: dict[str, SourceLock], problems: dict[str, ConfigError]
 ) -> None:
-    """Note what is wrong with the blocks of a recipe."""
+    """Note what is wrong with the blocks of a recipe. A `src` that is "" is one that could not be read."""
     cluster = config.clusters.get(spec.cluster)
     ranks = len(cluster.nodes) if cluster is not None else None
     for index, block in enumerate(spec.staging):
         here: Path = ("staging", index)
         if isinstance(block, FilesStaging):
-            _check_files(block, here, findings, locks, problems)
+            if block.src:
+                _check_files(block, here, findings, locks, problems)
         elif isinstance(block, HubStaging):
-            _check_mirror(block, here, spec.staging, findings)
+            _check_mirror(block, index, spec, findings)
         else:
-            _check_rows(block, here, ranks, findings)
-        if ranks is not None:
-            for rank in block.only_ranks:
-                if rank >= ranks:
-                    found = f"{rank}, and cluster {spec.cluster} has {ranks} nodes"
-                    findings.add(
-                        (*here, "only_ranks"), "there is no such rank", found=found, wanted=f"0 to {ranks - 1}"
-                    )
-                    break
+            check_rows(block, here, ranks, findings)
+        missing = [rank for rank in block.only_ranks if ranks is not None and rank >= ranks]
+        if missing and ranks is not None:
+            findings.add(
+                (*here, "only_ranks"),
+                "there is no such rank",
+                found=f"{', '.join(map(str, missing))}, and cluster {spec.cluster} has {_nodes(ranks)}",
+                wanted=f"0 to {ranks - 1}" if ranks > 1 else "0",
+                next_="take it out of `only_ranks`; without that key, every rank has the block",
+            )
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node" if count == 1 else f"{count} nodes"
 
 
 def _check_files(
@@ -55,22 +61,39 @@ def _check_files(
     locks: dict[str, SourceLock],
     problems: dict[str, ConfigError],
 ) -> None:
-    if block.src.startswith("artifact:"):
+    is_folder, is_artifact = block.src.startswith("/"), block.src.startswith("artifact:")
+    if is_artifact:
         _check_artifact(block, (*here, "src"), findings, locks, problems)
-    elif not block.src.startswith("/"):
-        filename = block.src.partition("?")[0].rpartition("/")[2]
-        if not block.sha256:
-            wanted = 'sha256 = "...", 64 hex digits: what comes from the network is known before it is fetched'
-            findings.add((*here, "src"), "a URL wants the sha256 of what it gives", wanted=wanted)
-        if not filename:
-            findings.add((*here, "src"), "a URL that names no file", found=block.src)
-        elif filename.lower().endswith(UNREADABLE):
-            findings.add((*here, "src"), "an archive that cannot be staged from", found=filename, wanted=_ARCHIVE)
-    if block.sha256 and not block.src.startswith("http"):
-        what = "`sha256` is for a URL" + ("; an artifact has its own in the lock" if block.src[0] != "/" else "")
-        findings.add((*here, "sha256"), what)
-    if block.skip and not block.src.startswith("/"):
-        findings.add((*here, "skip"), "`skip` is for a folder", wanted="members, for what is in an archive")
+    elif not is_folder:
+        _check_url(block, here, findings)
+    if block.sha256 and (is_folder or is_artifact):
+        what = "`sha256` is for a URL" + ("; an artifact has its own in the lock" if is_artifact else "")
+        findings.add((*here, "sha256"), what, found=f"src = {_toml(block.src)}", next_="take `sha256` out")
+    if block.skip and not is_folder:
+        findings.add(
+            (*here, "skip"),
+            "`skip` is for a folder",
+            found=f"src = {_toml(block.src)}",
+            wanted="members, for what is in an archive",
+            next_='take `skip` out, and say in `members` what is wanted, as in members = ["*.gguf"]',
+        )
+
+
+def _check_url(block: FilesStaging, here: Path, findings: Findings) -> None:
+    filename = block.src.partition("?")[0].rpartition("/")[2]
+    if not block.sha256:
+        findings.add(
+            (*here, "src"),
+            "a URL wants the sha256 of what it gives",
+            found=block.src,
+            wanted='sha256 = "...", 64 hex digits: what comes from the network is known before it is fetched',
+            next_=f"curl -fL {shlex.quote(block.src)} | sha256sum, where you trust the network",
+        )
+    if not filename:
+        wanted = "the URL of one file, such as https://example.org/x.gguf"
+        findings.add((*here, "src"), "a URL that names no file", found=block.src, wanted=wanted)
+    elif filename.lower().endswith(UNREADABLE):
+        findings.add((*here, "src"), "an archive that cannot be staged from", found=filename, wanted=_ARCHIVE)
 
 
 def _check_artifact(
@@ -95,21 +118,34 @@ def _check_artifact(
         findings.add(keys, what, found=filename, wanted=_ARCHIVE)
 
 
-def _check_mirror(block: HubStaging, here: Path, blocks: tuple[Staging, ...], findings: Findings) -> None:
-    twice = sorted({repo for repo in block.repos if block.repos.count(repo) > 1})
+def _check_mirror(block: HubStaging, index: int, spec: RecipeFile, findings: Findings) -> None:
+    blocks, here = spec.staging, ("staging", index)
+    twice = sorted({repo for repo in block.repos if repo and block.repos.count(repo) > 1})
     if twice:
-        findings.add((*here, "repos"), "a repository stands there twice", found=", ".join(twice))
+        wanted = "each repository once"
+        findings.add((*here, "repos"), "a repository stands there twice", found=", ".join(twice), wanted=wanted)
     if len(block.repos) > 1 and _COMMIT.fullmatch(block.revision):
-        what = "one commit cannot be the revision of several repositories"
-        findings.add((*here, "revision"), what, wanted="a block for each repository, each with its revision")
-    before = [other for other in blocks[: blocks.index(block)] if isinstance(other, HubStaging)]
-    taken = [export.id for other in before for export in other.exports]
+        findings.add(
+            (*here, "revision"),
+            "one commit cannot be the revision of several repositories",
+            found=f"{block.revision} for {', '.join(block.repos)}",
+            wanted="a block for each repository, each with its revision",
+        )
+    taken = {
+        export.id: other.id for other in blocks[:index] if isinstance(other, HubStaging) for export in other.exports
+    }
     for number, export in enumerate(block.exports):
         place: Path = (*here, "exports", number)
         if export.id in taken:
-            findings.add((*place, "id"), f"two exports have the id `{export.id}`")
-        taken.append(export.id)
+            findings.add(
+                (*place, "id"),
+                f"two exports have the id `{export.id}`",
+                found=f"the other is of block `{taken[export.id]}`",
+                wanted="an id of its own for each export of a recipe: templates name it",
+            )
+        taken[export.id] = block.id
         _check_export(export, place, block.repos, {other.id: other for other in blocks}, findings)
+        _check_binds(export, place, spec, findings)
 
 
 def _check_export(
@@ -120,37 +156,42 @@ def _check_export(
     findings: Findings,
 ) -> None:
     if not export.repo and len(repos) > 1:
-        findings.add((*place, "repo"), "`repo` says of which repository it is", wanted=", ".join(repos))
-    elif export.repo and export.repo not in repos:
+        what, next_ = "`repo` says of which repository it is", f'add repo = "{repos[0]}", or another of these'
+        findings.add((*place, "repo"), what, found="no `repo`", wanted=", ".join(repos), next_=next_)
+    elif export.repo and repos and export.repo not in repos:
         what = "a repository that the block does not have"
         findings.add((*place, "repo"), what, found=export.repo, wanted=", ".join(repos))
     if not export.target.startswith("/"):
-        findings.add((*place, "target"), "`target` is no absolute path", found=export.target, wanted="/model")
+        findings.add(
+            (*place, "target"),
+            "`target` is no absolute path",
+            found=export.target,
+            wanted="where the container sees it, such as /model",
+            next_=f"target = {_toml('/' + export.target.lstrip('./'))}",
+        )
     for name in export.over if isinstance(export, ComposedExport) else ():
         if name not in blocks or isinstance(blocks[name], HubStaging):
-            wanted = "the id of a block of this recipe of kind files or sparse-rows"
-            findings.add((*place, "over"), f"`{name}` cannot be laid over a snapshot", wanted=wanted)
+            fitting = sorted(one for one, block in blocks.items() if not isinstance(block, HubStaging))
+            findings.add(
+                (*place, "over"),
+                f"`{name}` cannot be laid over a snapshot",
+                found="a block of kind hub-mirror" if name in blocks else "no block has that id",
+                wanted="the id of a block of this recipe of kind files or sparse-rows"
+                + (f": {', '.join(fitting)}" if fitting else ""),
+            )
 
 
-def _check_rows(block: RowsStaging, here: Path, ranks: int | None, findings: Findings) -> None:
-    if block.complete_shard and block.layout != "sparse-copy":
-        what = "`complete_shard` is for the layout sparse-copy"
-        findings.add((*here, "complete_shard"), what, found=f'layout = "{block.layout}"')
-    if isinstance(block.split, dict):
-        for layer, ranges in block.split.items():
-            _check_ranges(ranges, (*here, "split", layer), ranks, findings)
-    elif not isinstance(block.split, str):
-        _check_ranges(block.split, (*here, "split"), ranks, findings)
+def _check_binds(export: TreeExport | ComposedExport, place: Path, spec: RecipeFile, findings: Findings) -> None:
+    """Nothing is bound for a process: it would read the empty files."""
+    if isinstance(export, TreeExport) and export.binds and spec.serve.runtime != "docker":
+        findings.add(
+            (*place, "binds"),
+            f"export `{export.id}` binds files of the source, which only a container can have",
+            found=f'runtime = "{spec.serve.runtime}"',
+            wanted='runtime = "docker"',
+            next_="stage these files too (take them out of `skip` and `binds`), or serve in docker",
+        )
 
 
-def _check_ranges(ranges: Ranges, keys: Path, ranks: int | None, findings: Findings) -> None:
-    if ranks is not None and len(ranges) != ranks:
-        found, wanted = f"{len(ranges)} ranges", f"{ranks}, one for each rank of the cluster"
-        findings.add(keys, "the split does not fit the cluster", found=found, wanted=wanted)
-    end = 0
-    for rank, (low, high) in enumerate(ranges):
-        if low != end or high < low:
-            what = "the ranges do not follow each other without a gap"
-            findings.add(keys, what, found=f"[{low}, {high}) of rank {rank}", wanted=f"[{end}, ...)")
-            return
-        end = high
+def _toml(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -34,8 +34,17 @@ class FilesStaging(_Block, frozen=True, kw_only=True, forbid_unknown_fields=True
     must match. Of a folder, `members` and `skip` are globs over the paths in it, which stay as they are.
     """
 
-    src: Annotated[str, Meta(pattern=r"^(artifact:[^/\s]+/[^/\s]+|https?://\S+|/.*)\Z")]
-    sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")] = ""
+    src: Annotated[
+        str,
+        Meta(
+            pattern=r"^(artifact:[^/\s]+/[^/\s]+|https?://\S+|/.*)\Z",
+            description='an artifact of a lock ("artifact:demo/smollm2"), a URL ("https://example.org/x.gguf"), or a '
+            'folder of the node, by its absolute path ("/srv/models/x")',
+        ),
+    ]
+    sha256: Annotated[
+        str, Meta(pattern=r"^([0-9a-f]{64})?\Z", description="64 hex digits in lower case, as sha256sum prints them")
+    ] = ""
     members: tuple[str, ...] = ("*",)
     skip: tuple[str, ...] = ()
 
@@ -68,9 +77,25 @@ class ComposedExport(
     path: str = ""
 
 
-Repo = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?\Z", max_length=192)]
-Folder = Annotated[str, Meta(pattern=r"^/")]
+Repo = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?\Z",
+        max_length=192,
+        description='a repository as the hub names it, such as "org/model"',
+    ),
+]
+Folder = Annotated[
+    str, Meta(pattern=r"^/", description='a folder of the node, by its absolute path, such as "/srv/models/hub"')
+]
 Ranges = tuple[tuple[int, int], ...]
+Split = Annotated[
+    Literal["even", "heads"] | Ranges | dict[str, Ranges],
+    Meta(
+        description='"even", "heads", the first row and the end for each rank, as in [[0, 100], [100, 250]], or that '
+        "for each layer, as in { 1 = [[0, 100], [100, 250]] }"
+    ),
+]
 
 
 class HubStaging(_Block, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="hub-mirror"):
@@ -100,7 +125,7 @@ class RowsStaging(_Block, frozen=True, kw_only=True, forbid_unknown_fields=True,
     repos: Annotated[tuple[Repo, ...], Meta(max_length=1)] = ()
     revision: Text = "main"
     layout: Literal["packed", "page15", "sparse-copy"] = "packed"
-    split: Literal["even", "heads"] | Ranges | dict[str, Ranges] = "even"
+    split: Split = "even"
     layers: tuple[Annotated[int, Meta(ge=0)], ...] = ()
     complete_shard: bool = False
 

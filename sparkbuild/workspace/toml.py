@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 import tomli
@@ -13,6 +13,10 @@ import tomli
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace.smallfile import UnreadableError, read_small
 
+if TYPE_CHECKING:
+    from sparkbuild.workspace.mistakes import Mistake
+
+Place = tuple[str | int, ...]  # from the top of the file: ("staging", 0, "src")
 LIMIT = 1024 * 1024  # bytes; a recipe is a few KiB, and this is read on every `doit list`
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -42,20 +46,43 @@ def read(path: Path | str, shape: type[T] | UnionType, root: Path | str) -> Any:
     raise explain(path, shape, root) or ConfigError(f"{shown} does not fit", where=f"{shown}:1", found=refusal)
 
 
+def read_through(path: Path | str, shape: type[T], root: Path | str) -> tuple[T, list[Mistake], frozenset[Place]]:
+    """As `read`, for who has more to check: what could be read of the file, all mistakes against its shape, and the
+    places which for that say nothing that counts (see salvage). Raises ConfigError for what is no TOML at all.
+    """
+    data = _parse(text_of(path, root), path, root)
+    try:
+        return msgspec.convert(data, shape), [], frozenset()
+    except msgspec.ValidationError as error:
+        refusal = str(error)
+    from sparkbuild.workspace.mistakes import Mistake  # noqa: PLC0415 - as in `mistakes`
+    from sparkbuild.workspace.salvage import salvage  # noqa: PLC0415
+
+    found = mistakes(path, shape, root) or [Mistake(1, f"{_shown(path, root)} does not fit", found=refusal)]
+    spec, lost = salvage(data, shape)
+    return spec, found, lost
+
+
 def explain(path: Path | str, shape: type[msgspec.Struct] | UnionType, root: Path | str) -> ConfigError | None:
-    """All mistakes of a file against its shape as one error; None when there is nothing wrong with it.
+    """All mistakes of a file against its shape as one error; None when there is nothing wrong with it."""
+    from sparkbuild.workspace.mistakes import as_error  # noqa: PLC0415 - as in `mistakes`
+
+    found = mistakes(path, shape, root)
+    return as_error(_shown(path, root), found) if found else None
+
+
+def mistakes(path: Path | str, shape: type[msgspec.Struct] | UnionType, root: Path | str) -> list[Mistake]:
+    """All mistakes of a file against its shape.
 
     Also finds keys which a header swallowed into a table of free names (`protect` below `[serve.env]`), where `read`
     cannot see that they are not meant to be there.
     """
-    # Start-up time: a healthy workspace never needs these three.
-    from sparkbuild.workspace.mistakes import as_error  # noqa: PLC0415
-    from sparkbuild.workspace.tomlcheck import mistakes  # noqa: PLC0415
+    # Start-up time: a healthy workspace never needs these two.
+    from sparkbuild.workspace import tomlcheck  # noqa: PLC0415
     from sparkbuild.workspace.tomlscan import scan  # noqa: PLC0415
 
     text = text_of(path, root)
-    found = mistakes(_parse(text, path, root), shape, scan(text))
-    return as_error(_shown(path, root), found) if found else None
+    return tomlcheck.mistakes(_parse(text, path, root), shape, scan(text))
 
 
 def line_of(path: Path | str, root: Path | str, *keys: str | int) -> int:

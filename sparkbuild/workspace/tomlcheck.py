@@ -12,6 +12,7 @@ import msgspec
 
 from sparkbuild.workspace.mistakes import Mistake
 from sparkbuild.workspace.suggest import did_you_mean, nearest
+from sparkbuild.workspace.tomlkinds import Kinds, Shapes
 from sparkbuild.workspace.tomlplaces import Level, Places, levels, name_of, within
 from sparkbuild.workspace.tomlscan import Document, Path
 
@@ -23,8 +24,6 @@ _WORDS = {  # msgspec's words in a reader's
     "object": "a table",
     "str": "text",
 }
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"  # as in fieldtypes.Name, said in words
-_IMAGE = r"^[A-Za-z0-9][A-Za-z0-9_.:/@-]*\Z"  # as in fieldtypes.ImageName
 
 
 def mistakes(data: dict[str, Any], shape: type[msgspec.Struct] | types.UnionType, document: Document) -> list[Mistake]:
@@ -86,10 +85,13 @@ class _Check:
         elif value[field] not in tags:
             tag = str(value[field])
             self.add((*path, field), f"`{field}` of {name_of(path)} is not known", repr(tag), did_you_mean(tag, tags))
+            if nearest(tag, tags):  # as what it was meant to be, it may have more mistakes
+                self._struct(value, tags[nearest(tag, tags)], path, tags)
         else:
-            self._struct(value, tags[value[field]], path)
+            self._struct(value, tags[value[field]], path, tags)
 
-    def _struct(self, value: Any, kind: type[msgspec.Struct], path: Path) -> None:
+    def _struct(self, value: Any, kind: type[msgspec.Struct], path: Path, kinds: Shapes | None = None) -> None:
+        """`kinds`: all that the table may be, by tag."""
         if not isinstance(value, dict):
             double = isinstance(value, list) and bool(value) and isinstance(value[0], dict)
             self.add(
@@ -105,7 +107,7 @@ class _Check:
             if key in fields:
                 self.value(inner, fields[key].type, (*path, key))
             elif key != tag_field:
-                self._unknown(path, key, [*fields, *filter(None, [tag_field])])
+                self._unknown(path, key, [*fields, *filter(None, [tag_field])], Kinds(kind, kinds or {}))
         for key, field in fields.items():
             if field.required and key not in value:
                 self._missing(path, key, "")
@@ -131,9 +133,12 @@ class _Check:
             return
         if isinstance(value, dict) and path and isinstance(path[-1], str) and problem.startswith("a list"):
             problem = f"[[{path[-1]}]], double brackets: there may be several"
-        key = path[-1] if path and isinstance(path[-1], str) else name_of(path)
-        place = f" {within(path[:-1])}" if len(path) > 1 else ""
-        self.add(path, f"`{key}` does not fit{place}", _shown(value), problem)
+        names = [key for key in path if isinstance(key, str)]
+        what, above = f"`{path[-1]}`" if path else "the file", path[:-1]
+        if names and not isinstance(path[-1], str):
+            numbers = path[path.index(names[-1]) + 1 :]
+            what, above = f"item {int(numbers[0]) + 1} of `{names[-1]}`", path[: -len(numbers) - 1]
+        self.add(path, f"{what} does not fit{f' {within(above)}' if above else ''}", _shown(value), problem)
 
     def _missing(self, path: Path, key: str, wanted: str) -> None:
         text = wanted or f"{key} = ..."
@@ -145,10 +150,13 @@ class _Check:
         mistake = Mistake(self.document.line(path), f"`{key}` is missing {within(path)}", found, text, next_)
         self.missing.append((path, key, mistake))
 
-    def _unknown(self, path: Path, key: str, fields: list[str]) -> None:
+    def _unknown(self, path: Path, key: str, fields: list[str], kinds: Kinds) -> None:
         level = self.places.swallowed(path, key)
         if level is not None:
             self._trap(path, key, level)
+            return
+        if kinds.having(key):
+            self._of_another_kind(path, key, kinds)
             return
         here = nearest(key, fields)
         homes = [home for home in self.levels if key in home.fields]
@@ -158,6 +166,8 @@ class _Check:
         elif not here:
             near = nearest(key, {name for home in self.levels for name in home.fields})
             places = " or ".join(home.place for home in self.levels if near in home.fields)
+            if kinds.having(near):
+                places = f"of kind {' or '.join(kinds.having(near))}"
             wanted.append(f"did you mean `{near}` {places}?" if near else f"one of: {', '.join(sorted(fields))}")
         next_ = ""
         if len(homes) == 1 and not here:
@@ -165,6 +175,16 @@ class _Check:
             header = next((header for header in self.document.headers if header.path == homes[0].path), None)
             next_ = f"move `{key}` to just below {header.text} on line {header.line}" if header else ""
         self.add((*path, key), f"unknown key `{key}` {within(path)}", "", "\n".join(wanted), next_)
+
+    def _of_another_kind(self, path: Path, key: str, kinds: Kinds) -> None:
+        others, tag = kinds.having(key), f'{kinds.field} = "{kinds.tag}"'
+        self.add(
+            (*path, key),
+            f"`{key}` is a key of kind {' or '.join(others)}, and this {name_of(path)} is of kind {kinds.tag}",
+            f"{tag} on line {self.document.line((*path, kinds.field))}",
+            f"keys of kind {kinds.tag}: {', '.join(sorted(kinds.keys))}",
+            f"take `{key}` out, or write " + " or ".join(f'{kinds.field} = "{other}"' for other in others),
+        )
 
     def _trap(self, path: Path, key: str, level: Level) -> None:
         self.moved.add((_above(path, len(level.path)), key))
@@ -197,21 +217,27 @@ def _refusal(value: Any, kind: Any) -> str:
         if get_origin(kind) is Literal:
             choices = [str(choice) for choice in get_args(kind)]
             return did_you_mean(str(value), choices) if len(choices) > 1 else repr(choices[0])
-        text = str(error).partition(" - at `")[0].removeprefix("Expected ").partition(", got ")[0]
-        if repr(_IMAGE) in text:
-            return "the name of an image of the workspace (letters, digits, `_`, `.`, `-`), or name@sha256:..."
-        if repr(_NAME) in text:
-            return "letters, digits, `_`, `.` and `-`, the first a letter or digit"
-        text = text.replace("`", "")
+        described = _description(kind)
+        if described:
+            return described
+        text = str(error).partition(" - at `")[0].removeprefix("Expected ").partition(", got ")[0].replace("`", "")
         first, space, rest = text.partition(" ")
         return _WORDS.get(first, first) + space + rest
     return ""
 
 
+def _description(kind: Any) -> str:
+    """What the annotation of a field says of it in words, "" when that is nothing."""
+    metas = kind.__metadata__ if get_origin(kind) is Annotated else ()
+    return next((meta.description for meta in metas if getattr(meta, "description", None)), "")
+
+
 def _shown(value: Any) -> str:
-    """A value and what it is; lists and tables only as such."""
+    """A value and what it is; long lists, and tables, only as such."""
     if isinstance(value, (list, dict)):
-        return ("a " if value else "an empty ") + ("list" if isinstance(value, list) else "table")
+        what = ("a " if value else "an empty ") + ("list" if isinstance(value, list) else "table")
+        text = msgspec.json.encode(value).decode() if isinstance(value, list) else ""
+        return f"{text} ({what})" if value and 0 < len(text) <= 80 else what
     if isinstance(value, bool):
         return str(value).lower()
     text = repr(value)

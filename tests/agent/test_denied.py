@@ -12,8 +12,10 @@ import pytest
 
 from tests.agent.driver import call
 
+_USED = ("facts", "verify", "stage", "wanted", "archives", "plainfolder", "rows", "hub", "oserrors", "lanes", "uses")
 # what is imported later may lie where only root may read
 NOBODY = "import os, pwd, sparkbuild.agent.main, sparkbuild.agent.denied, sparkbuild.agent.fetch; os.seteuid(65534)"
+STAGING = "import sparkbuild.agent." + ", sparkbuild.agent.".join(_USED) + "; " + NOBODY
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 
 
@@ -55,3 +57,24 @@ def test_a_store_that_cannot_be_made(place: Path) -> None:
     error = denied(store)
     assert error["found"] == f"{place} belongs to root, drwxr-xr-x; we are nobody"
     assert error["next"] == f"on that node: sudo install -d -o nobody {store}, or another `store` in config.toml"
+
+
+@pytest.mark.parametrize("kind", ["folder", "packed", "hub-mirror"])
+def test_a_source_of_somebody_else_is_told_by_a_look_as_by_staging(place: Path, kind: str) -> None:
+    source, dst = place / "model", place / "open"
+    source.mkdir(mode=0o700)
+    dst.mkdir(mode=0o777)
+    dst.chmod(0o777)
+    what = {
+        "folder": {"kind": "folder", "path": str(source), "members": [], "skip": []},
+        "packed": {"kind": "packed", "model": str(source), "layers": [], "split": "even", "tp": 1, "rank": 0},
+        "hub-mirror": {"kind": "hub-mirror", "cache": str(source), "repo": "org/model", "revision": "main"},
+    }[kind]
+    query = {"scheme": "staged", "store": str(dst), "dst": str(dst / "x"), "key": "a" * 64, "what": what}
+    refused = call("facts", {"store": str(dst), "queries": [query]}, shim=STAGING).last["facts"][0]["refused"]
+    assert refused["what"] == "Permission denied"
+    assert refused["found"] == f"{source} belongs to root, drwx------; we are nobody"
+    assert refused["wanted"] == "a path that nobody may use"
+    assert refused["next"] == f"on that node: let nobody use {source}"
+    answer = call("stage", {**query, "parts": {}, "min_free": 0, "verify": "quick"}, shim=STAGING)
+    assert {**answer.last, "part": "source"} == {"event": "error", **refused}

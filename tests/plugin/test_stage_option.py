@@ -62,7 +62,7 @@ def test_force_reads_all_of_it_and_mends_what_no_quick_look_finds(idle: Demo) ->
     assert f"done  {STAGE}" in done.out
     assert "serve:demo" in done.out
     log = (idle.root / staged(idle)["log"]).read_text()
-    assert "1 chunks mended" in log
+    assert "1 chunk mended" in log
     idle.ok("stop:demo")
     idle.ok("verify", "demo", "--full")
 

@@ -134,6 +134,11 @@ def test_judge(seen: dict[str, Any], state: str, texts: list[str]) -> None:
     assert verdict.told == ("7 files, 2 mounts" if state == "ok" else "")
 
 
+def test_one_mount_is_one() -> None:
+    verdict = KIND.judge(goal(), fact(mounts=[{}], files=1), None)
+    assert verdict.told == "1 file, 1 mount"
+
+
 def test_the_whole_way(tmp_path: Path) -> None:
     nas = usual(tmp_path / "nas")
     nas.add(PAGE, b"rows " * 1000, TWO_HOP)

@@ -207,7 +207,7 @@ def test_the_whole_way(node: Node) -> None:
     assert node.apply(wanted) == 9 << 20
     assert node.judge(wanted).state == "ok"
     assert node.seen[-1].done == node.seen[-1].total == 9 << 20
-    assert "1 files, 9437184 bytes in staged/demo/weights: 1 copied" in node.log.read_text()
+    assert "1 file, 9437184 bytes in staged/demo/weights: 1 copied" in node.log.read_text()
     file = node.store / "staged/demo/weights/weights.gguf"
     with file.open("r+b") as stream:
         stream.seek(5 << 20)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
 
+import msgspec
 import pytest
+import tomli
 
 from sparkbuild.workspace.load import load
+from sparkbuild.workspace.schema import Config, DockerfileImage, DockerImage, RecipeFile, VenvImage
+from sparkbuild.workspace.stagingrows import EXAMPLE
+from sparkbuild.workspace.stagingschema import RowsStaging, Split
 from tests.workspace.helpers import RECIPE, healthy, put
 
 HEAD = RECIPE[: RECIPE.index("[[staging]]")]
@@ -58,12 +65,41 @@ def test_in_order(tmp_path: Path, blocks: str) -> None:
         (HUB + TREE + TREE, ["two exports have the id `model`"]),
         (HUB + COMPOSED, ["`rows` cannot be laid over a snapshot", "files or sparse-rows"]),
         (HUB + TREE + 'dst = "/data"\n', ["`dst`", "[[staging]]"]),
-        (HUB.replace("/srv", "srv"), ["src"]),
-        (ROWS + "only_ranks = [4]\n", ["there is no such rank", "has 1 nodes"]),
+        (HUB.replace("/srv", "srv"), ["`src` does not fit", 'such as "/srv/models/hub"']),
+        (ROWS + "only_ranks = [4]\n", ["there is no such rank", "has 1 node\n"]),
         (ROWS + "complete_shard = true\n", ["`complete_shard` is for the layout sparse-copy"]),
         (ROWS + "split = [[0, 5], [5, 9]]\n", ["the split does not fit the cluster", "2 ranges"]),
-        (ROWS + "split = [[3, 9]]\n", ["without a gap", "[0, ...)"]),
-        (ROWS + "split = { 1 = [[0, 9]], 14 = [[1, 9]] }\n", ["without a gap"]),
+        (
+            ROWS + "split = [[3, 9]]\n",
+            ["split leaves rows out", "rows 0 to 2", "next:   have the range of rank 0 begin at 0: [0, 9]"],
+        ),
+        (ROWS + "split = { 1 = [[0, 9]], 14 = [[1, 9]] }\n", ["rows 0 to 0 are in no range"]),
+        (
+            ROWS + "split = [[0, 9], [5, 12]]\n",
+            ["ranks 0 and 1 overlap in split", "rows 5 to 8", "begin at 9: [9, 12]"],
+        ),
+        (ROWS + "split = [[12, 9]]\n", ["a range of split that is none", "[12, 9] of rank 0"]),
+        (ROWS + "split = [[0, 5], [5]]\n", ["`split` does not fit", "[[0,5],[5]] (a list)", "[[0, 100], [100, 250]]"]),
+        (ROWS + "split = { layer = [[0, 9]] }\n", ["`layer` is no layer", EXAMPLE]),
+        (
+            ROWS + "layers = [1, 15]\nsplit = { 1 = [[0, 9]] }\n",
+            ["no ranges for layer 15", "ranges for layer 1;", EXAMPLE],
+        ),
+        (ROWS + "layers = [1, 1]\n", ["a layer stands there twice"]),
+        (
+            ROWS + "skip = ['a']\n",
+            ["`skip` is a key of kind files or hub-mirror", "keys of kind sparse-rows: bwlimit,"],
+        ),
+        (
+            FILES + 'src = "/srv/x"\n' + TREE,
+            ["`exports` is a key of kind hub-mirror", "this [[staging]] is of kind files"],
+        ),
+        (
+            HUB + TREE + 'over = ["x"]\n',
+            ["`over` is a key of kind composed", "this [[staging.exports]] is of kind tree"],
+        ),
+        (FILES + 'src = "/srv/x"\nexport = 1\n', ["did you mean `exports` of kind hub-mirror?"]),
+        (HUB + TREE + 'binds = ["x"]\n', ["binds files of the source, which only a container can have", "toml:18"]),
         (ROWS + 'split = "evenly"\n', ["split"]),
         (ROWS.replace('["org/one"]', '["org/one", "org/two"]'), ["repos"]),
         (FILES + 'src = "https://example.org/x.gguf"\n', ["a URL wants the sha256"]),
@@ -71,7 +107,7 @@ def test_in_order(tmp_path: Path, blocks: str) -> None:
         (FILES + f'src = "https://example.org/x.tar"\nsha256 = "{"5" * 64}"\n', ["cannot be staged from", "x.tar"]),
         (FILES + f'src = "/srv/models/x"\nsha256 = "{"5" * 64}"\n', ["`sha256` is for a URL"]),
         (FILES + 'src = "artifact:demo/model"\nskip = ["*"]\n', ["`skip` is for a folder"]),
-        (FILES + 'src = "srv/models/x"\n', ["src"]),
+        (FILES + 'src = "srv/models/x"\n', ["`src` does not fit", '("artifact:demo/smollm2")', '("/srv/models/x")']),
         (HUB.replace("hub-mirror", "hub-miror"), ["did you mean `hub-mirror`?"]),
     ],
 )
@@ -80,3 +116,90 @@ def test_out_of_order(tmp_path: Path, blocks: str, texts: list[str]) -> None:
     assert "recipes/demo/recipe.toml:" in found
     for text in texts:
         assert text in found
+    assert "regex" not in found
+
+
+def patterns(kind: Any, seen: set[Any]) -> Iterator[Any]:
+    """Every annotation below a shape that has a pattern."""
+    if get_origin(kind) is Annotated and any(getattr(one, "pattern", None) for one in kind.__metadata__):
+        yield kind
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in seen:
+        seen.add(kind)
+        for field in msgspec.structs.fields(kind):
+            yield from patterns(field.type, seen)
+    for inner in get_args(kind):
+        yield from patterns(inner, seen)
+
+
+def test_no_reader_is_shown_a_pattern() -> None:
+    seen: set[Any] = set()
+    shapes = (Config, VenvImage, DockerImage, DockerfileImage, RecipeFile)
+    found = [kind for shape in shapes for kind in patterns(shape, seen)]
+    assert len(found) > 20
+    assert all(any(getattr(one, "description", None) for one in kind.__metadata__) for kind in found)
+
+
+def test_the_shown_example_is_one(tmp_path: Path) -> None:
+    """Of two ranks, so it is held against the shape, and against the rules for a cluster of two."""
+    value = tomli.loads(EXAMPLE)["split"]
+    assert msgspec.convert(value, Split) == {"1": ((0, 100), (100, 250))}
+    found = problem(tmp_path, f"{ROWS}{EXAMPLE}\n")
+    assert "the split does not fit the cluster" in found
+    assert "mistakes" not in found, "nothing else is wrong with it"
+    (description,) = (one.description for one in Split.__metadata__ if one.description)
+    for text in ("[[0, 100], [100, 250]]", "{ 1 = [[0, 100], [100, 250]] }"):
+        assert text in description
+        block = tomli.loads(f'id = "x"\nkind = "sparse-rows"\nsrc = "/srv/models/hub"\nsplit = {text}\n')
+        assert msgspec.convert(block, RowsStaging).split
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    """What does not fit the shape, and what does not fit the rest: nobody is to be sent back twice."""
+    found = problem(
+        tmp_path,
+        '[[staging]]\nid = "my weights"\nkind = "sparse-rows"\nsrc = "srv/hub"\nlayout = "pack"\nsplit = [[1, 9]]\n'
+        + ROWS
+        + 'only_ranks = [3]\nskip = ["a"]\n'
+        + HUB.replace("hub-mirror", "hub-miror")
+        + TREE.replace('"/model"', '"model"')
+        + FILES
+        + 'src = "x"\nsha256 = "1"\n',
+    )
+    assert found.startswith("10 mistakes in recipes/demo/recipe.toml")
+    told = [line.split(": ", 1)[1] for line in found.splitlines() if "recipe.toml:" in line and "where" not in line[:8]]
+    assert [what.split(": ", 1)[-1] for what in told] == [
+        "`id` does not fit in [[staging]]",
+        "`src` does not fit in [[staging]]",
+        "`layout` does not fit in [[staging]]",
+        "split leaves rows out",
+        "there is no such rank",
+        "`skip` is a key of kind files or hub-mirror, and this [[staging]] is of kind sparse-rows",
+        "`kind` of [[staging]] is not known",
+        "`target` is no absolute path",
+        "`src` does not fit in [[staging]]",
+        "`sha256` does not fit in [[staging]]",
+    ]
+
+
+def test_what_cannot_be_read_has_no_second_mistake(tmp_path: Path) -> None:
+    twice = '[[staging]]\nkind = "files"\nsrc = "/srv/x"\n' * 2
+    assert problem(tmp_path, twice).startswith("2 mistakes"), "ids that are missing are not equal ones"
+    found = problem(tmp_path, FILES + f'src = "srv/x"\nsha256 = "{"5" * 64}"\n')
+    assert found.startswith("`src` does not fit"), "nobody knows whether it was to be a URL"
+    found = problem(tmp_path, '[[staging]]\nid = "x"\nkind = "other"\nsrc = 3\n' + HUB + HUB)
+    assert found.startswith("2 mistakes")
+    assert "two [[staging]] blocks have the id `hub`" in found
+
+
+def test_a_recipe_that_is_broken_at_its_top_has_its_blocks_checked_too(tmp_path: Path) -> None:
+    root = healthy(tmp_path)
+    put(
+        root,
+        "recipes/demo/recipe.toml",
+        HEAD.replace('cluster = "local"\n', "portt = 1\n") + ROWS + "split = [[1, 9]]\n",
+    )
+    found = str(load(root).problems["recipes/demo"])
+    assert found.startswith("3 mistakes")
+    for text in ("`cluster` is missing", "unknown key `portt`", "split leaves rows out"):
+        assert text in found
+    assert "there is no cluster" not in found

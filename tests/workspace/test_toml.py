@@ -109,7 +109,7 @@ def test_unknown_keys(tmp_path: Path, text: str, line: int, wanted: str) -> None
         (TOP + SERVE.replace("8000", "99999"), 6, "`port` does not fit in [serve]", "a whole number <= 65535"),
         (TOP + SERVE.replace("8000", '"8000"'), 6, "`port` does not fit in [serve]", "a whole number"),
         (TOP + SERVE.replace('["engine"]', "[]"), 5, "`command`", "a list of length >= 1"),
-        (TOP + SERVE.replace('["engine"]', '[\n"a",\n1]'), 7, "[[serve.command]]", "text"),
+        (TOP + SERVE.replace('["engine"]', '[\n"a",\n1]'), 7, "item 2 of `command` does not fit in [serve]", "text"),
         (TOP + SERVE + "[serve.env]\nA = 1\n", 8, "`A` does not fit in [serve.env]", "text"),
         (TOP + SERVE + "env = { A = 1 }\n", 7, "`A` does not fit in [serve.env]", "text"),
         (TOP + SERVE + '[staging]\nid = "a"\n', 7, "`staging` does not fit", "[[staging]], double brackets"),
