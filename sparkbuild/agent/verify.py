@@ -14,7 +14,7 @@ import stat
 import threading
 from typing import Any
 
-from sparkbuild.agent import content, digest, folder, ledger, links, stamps
+from sparkbuild.agent import content, digest, evicted, folder, ledger, links, stamps
 from sparkbuild.agent.content import Found, Moved
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside
@@ -33,9 +33,10 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
     """Query {"store", "dst", "key", "full", "linked", "what"}; see `_fact` for the answer. Content is only looked at
     when the ledger has that key (an empty or missing key is any).
 
-    Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read}. Then,
-    and with another key, "to_write" is what staging would write and "about" what the source is, if the query has "what"
-    (see `wanted.of_request`) and the source is there; of the source only tables of contents are read.
+    Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read,
+    "evicted": see `evicted.told`}. Then, and with another key, "to_write" is what staging would write, "wanted" all
+    that it would have in the folder, and "about" what the source is, if the query has "what" (see `wanted.of_request`)
+    and the source is there; of the source only tables of contents are read.
     """
     dst = inside(query.get("store", ""), query["dst"])
     if query.get("key") and not query.get("full"):
@@ -49,17 +50,18 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
         text = f"the ledger in {dst} is unreadable: {error}"
         return {"present": False, "busy": "", "problem": text, **_expected(query, None)}
     if made is None:
-        return {"present": False, "busy": folder.busy(dst), **_expected(query, None)}
+        gone = evicted.told(query.get("store", ""), dst)
+        return {"present": False, "busy": folder.busy(dst), **gone, **_expected(query, None)}
     if query.get("key") not in (None, "", made.key):
         return {**_fact(made, [], _Checked()), **_expected(query, made)}
     return _Look(dst, made, moved or (lambda _size: None), query).result()
 
 
 def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
-    """{"to_write": bytes, "about": what the source is found to be, "refused": why it cannot be staged, or ""};
-    None and {} when the source cannot say.
+    """{"to_write": bytes, "wanted": bytes, "about": what the source is found to be, "refused": why it cannot be staged,
+    or ""}; None and {} when the source cannot say.
     """
-    nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": ""}
+    nothing: dict[str, Any] = {"to_write": None, "wanted": None, "about": {}, "refused": ""}
     if "what" not in query:
         return nothing
     from sparkbuild.agent import wanted  # noqa: PLC0415 - most looks find a ledger
@@ -78,9 +80,9 @@ def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
         return {**nothing, "refused": _told(error)}
     finally:
         archives.close()
-    new = [item for item in wish.files if not item.is_in(known.get(item.name))]
-    size = sum(Shape(item.size, item.extents).data for item in new)
-    return {"to_write": size, "about": wish.about, "refused": ""}
+    sizes = {item.name: Shape(item.size, item.extents).data for item in wish.files}
+    new = sum(sizes[item.name] for item in wish.files if not item.is_in(known.get(item.name)))
+    return {"to_write": new, "wanted": sum(sizes.values()), "about": wish.about, "refused": ""}
 
 
 def _told(error: AgentError | OSError) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from doit.exceptions import InvalidCommand
 
-from sparkbuild.core.plan import OK, Step
+from sparkbuild.core.plan import OK, RUN, Step
 from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin import units
 from sparkbuild.plugin.command import FactCommand
@@ -29,7 +29,12 @@ class Why(FactCommand):
             raise InvalidCommand("name a task: doit why serve:<recipe>")
         chosen = self.chosen(pos_args)
         targets = {goal.target for goal in chosen}
-        steps = list(self.session.plan(chosen))
+        made = self.session.plan(chosen)
+        if any(step.goal.uri.scheme == "staged" and step.state == RUN for step in made):
+            from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when something is to be staged
+
+            made, _ = evicting.told(self.session, made)
+        steps = list(made)
         for step in sorted(steps, key=lambda step: step.goal.target not in targets):
             if not (step.unneeded and step.goal.uri.scheme in DOWNLOADS):  # an image may stand on twenty downloads
                 self._print(step)
