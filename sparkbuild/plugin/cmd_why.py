@@ -52,5 +52,5 @@ class Why(FactCommand):
             texts.append(f"last made {units.when(last.at)} in {cost}, by run {last.run}")
         for text in texts:
             self.outstream.write(spoken(f"       {text}\n"))
-        if step.state != OK:
+        if step.state != OK and all(reason.part != "room" for reason in step.reasons):
             self.outstream.write(spoken(f"       make it so: doit {goal.task}\n"))

@@ -130,10 +130,10 @@ def rows(found: Iterable[Eviction]) -> list[dict[str, Any]]:
 def carry_out(session: Session, made: Plan, say: Say) -> None:
     """Say what goes, and remove it. Raises SpaceError, with nothing removed, when that would not be enough."""
     found = planned(session, made)
-    show(session, made, found, say)
     for eviction in found:
         if eviction.chosen is None:
             raise shortage.refusal(eviction)
+    show(session, made, found, say)
     by_node: dict[str, list[Folder]] = {}
     for eviction in found:
         by_node.setdefault(eviction.need.node, []).extend(eviction.chosen or ())

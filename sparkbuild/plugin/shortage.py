@@ -65,14 +65,15 @@ def advice(one: Eviction) -> str:
 
 def _otherwise(one: Eviction) -> str:
     need = one.need
-    size = f"it has {units.size(need.total)} in all"
+    too_much = need.min_free + need.write > need.total
+    size = f"{units.size(need.total)} in all"
     for free, how in ((need.free, ""), (need.free + one.could, f", with {_command(need)}")):
         if need.min_free and free > need.write:
-            too_much = f"; {size}" if need.min_free + need.write > need.total else ""
             most = (free - need.write) // _ROUND * _ROUND or free - need.write
-            return f"lower min_free in {_file(need.keeper)} to at most {most:_}{how}{too_much}"
-    if need.write + need.min_free > need.total:
-        return f"a larger file system is needed, {size}"
+            text = f"lower min_free in {_file(need.keeper)} to at most {most:_}{how}"
+            return f"{text}; the disk has {size}" if too_much else text
+    if too_much:
+        return f"a larger file system is needed: this one has {size}"
     return f"make {units.size(need.short - one.could)} more free there"
 
 
