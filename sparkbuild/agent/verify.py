@@ -59,9 +59,9 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
 
 def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
     """{"to_write": bytes, "wanted": bytes, "about": what the source is found to be, "refused": why it cannot be staged,
-    or ""}; None and {} when the source cannot say.
+    or ""}; None, no "wanted" and {} when the source cannot say.
     """
-    nothing: dict[str, Any] = {"to_write": None, "wanted": None, "about": {}, "refused": ""}
+    nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": ""}
     if "what" not in query:
         return nothing
     from sparkbuild.agent import wanted  # noqa: PLC0415 - most looks find a ledger
