@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,20 @@ class Shelf:
         self._boxes: list[Box] | None = None
         self._problem = ""
         self._guard = threading.Lock()
+        self._mounts: dict[str, list[str]] | None = None
+        self._mounts_problem = ""
+
+    @property
+    def mounts(self) -> dict[str, list[str]]:
+        """What the running containers of this node, of anybody, have mounted of it: paths, by the container's name."""
+        self._look_at_mounts()
+        return self._mounts or {}
+
+    @property
+    def mounts_problem(self) -> str:
+        """Why docker does not say, though we may ask it; "" when it did, and where there is none for us."""
+        self._look_at_mounts()
+        return self._mounts_problem
 
     @property
     def boxes(self) -> list[Box]:
@@ -75,6 +90,20 @@ class Shelf:
             except DockerdError as error:
                 self._boxes, self._problem = [], error.problem
 
+    def _look_at_mounts(self) -> None:
+        with self._guard:
+            if self._mounts is not None:
+                return
+            self._mounts = {}
+            if not os.access(self._socket, os.R_OK | os.W_OK):
+                return
+            try:
+                listed = Dockerd(self._socket).containers()
+            except DockerdError as error:
+                self._mounts_problem = error.problem
+                return
+            self._mounts = {_name(entry): _sources(entry) for entry in listed if entry.get("State") in ALIVE}
+
 
 def is_alive(box: Box | None) -> bool:
     """True for a container that holds what a lane holds."""
@@ -90,7 +119,7 @@ def _box(entry: dict[str, Any]) -> Box:
     labels = entry.get("Labels") or {}
     return {
         "id": str(entry["Id"]),
-        "name": str((entry.get("Names") or ["/"])[0]).lstrip("/"),
+        "name": _name(entry),
         "recipe": str(labels[RECIPE]),
         "key": str(labels.get("sparkbuild.key", "")),
         "launch": str(labels.get("sparkbuild.launch", "")),
@@ -100,3 +129,12 @@ def _box(entry: dict[str, Any]) -> Box:
         "status": str(entry.get("Status", "")),
         "created": int(entry.get("Created", 0)),
     }
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return str((entry.get("Names") or ["/"])[0]).lstrip("/")
+
+
+def _sources(entry: dict[str, Any]) -> list[str]:
+    found = (str(mount.get("Source") or "") for mount in entry.get("Mounts") or ())
+    return [os.path.normpath(source) for source in found if source.startswith("/")]

@@ -13,13 +13,13 @@ import stat
 from collections.abc import Iterator
 from typing import Any
 
-from sparkbuild.agent import attached, folder, index, lanes, ledger, mountlist
+from sparkbuild.agent import attached, evicted, folder, index, lanes, ledger, mountlist
 from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import fsync_folder, inside
 from sparkbuild.agent.inventory import Contents, contents
 from sparkbuild.agent.ledger import OURS, LedgerError
 from sparkbuild.agent.protocol import AgentError, Reporter
-from sparkbuild.agent.uses import users
+from sparkbuild.agent.uses import used
 
 _NAMED = 8  # files of others that are named
 _INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,7 +30,8 @@ class _RefusedError(Exception):
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "dsts": [folder, ...], "keep": [folder, ...]: never to be removed}.
+    """Request {"store", "docker", "dsts": [folder, ...], "keep": [folder, ...]: never to be removed, "for": what room
+    is made for}.
 
     Result {"folders": [{"dst", "refused": why, "" when it was removed, "freed": bytes, "files", "left": names of what
     is not ours, at most 8, "others": how many of these}]}, in the order asked for.
@@ -64,10 +65,9 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
         for one in exported:  # exports first: so does who makes one
             locks.enter_context(folder.locked(one.dst, _busy))
         locks.enter_context(folder.locked(dst, _busy))
-        shelf = lanes.shelf_of(request)
-        running = sorted({lane for path in (dst, *(one.dst for one in exported)) for lane in users(store, path, shelf)})
-        if running:
-            raise _RefusedError(f"lane {', '.join(running)} runs and uses it")
+        found = used(store, (dst, *(one.dst for one in exported)), lanes.shelf_of(request))
+        if found:
+            raise _RefusedError(found)
         try:
             has = contents(dst)
         except LedgerError as error:
@@ -76,11 +76,11 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
             raise _RefusedError("its ledger is of something else than was staged from here")
         alone = attached.export(dst)
         if alone is not None:
-            return _unlink_export(store, alone, reporter)
-        done = [_unlink_export(store, one, reporter) for one in exported]
+            return _unlink_export(request, alone, reporter)
+        done = [_unlink_export(request, one, reporter) for one in exported]
         with _held(dst) as place:
             done.append(_remove(dst, has, place, reporter))
-            index.forget(store, dst)
+            _forget(request, dst)
             place.close_up()
         return {field: sum((one[field] for one in done[:-1]), done[-1][field]) for field in ("freed", "files")} | {
             "left": [name for one in done for name in one["left"]][:_NAMED],
@@ -88,7 +88,13 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
         }
 
 
-def _unlink_export(store: str, export: attached.Export, reporter: Reporter) -> dict[str, Any]:
+def _forget(request: dict[str, Any], dst: str) -> None:
+    """From here on the index knows of the folder only what became of it."""
+    evicted.note(request["store"], dst, str(request.get("for") or "something else"))
+    index.forget(request["store"], dst)
+
+
+def _unlink_export(request: dict[str, Any], export: attached.Export, reporter: Reporter) -> dict[str, Any]:
     """Remove the names that an export has. Its manifest goes first."""
     mountlist.withdraw(export.dst, list(export.names))
     with _held(export.dst) as place:
@@ -100,7 +106,7 @@ def _unlink_export(store: str, export: attached.Export, reporter: Reporter) -> d
         reporter.log(f"removed {files} names of the export {export.dst}")
         freed += place.unlink_ours()
         left = [f"{export.dst}/{name}" for name in place.others()]
-        index.forget(store, export.dst)
+        _forget(request, export.dst)
         place.close_up()
     return {"freed": freed, "files": files, "left": left, "others": len(left)}
 

@@ -7,7 +7,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sparkbuild.agent.ledger import OURS, safe_name
 from sparkbuild.agent.protocol import AgentError
@@ -17,35 +17,74 @@ _LEFTOVERS = (".part", ".chunks", ".tmp", ".link")
 
 @contextmanager
 def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
-    """Be the only one who changes the folder; it is made when it is not there. Waits for another one to end.
+    """Be the only one who changes the folder; it is made when it is not there. Waits for another one to end. Whoever
+    fails before anything was written leaves neither the lock nor the folders that were made for it.
 
-    flock on `.sparkbuild/lock`, which is never removed. `waiting` is told once who holds it. After the wait the file
-    is looked at again: somebody may have removed the whole folder, and a lock on a removed file guards nothing.
+    flock on `.sparkbuild/lock`. `waiting` is told once who holds it. After the wait the file is looked at again:
+    somebody may have removed the whole folder, and a lock on a removed file guards nothing.
     """
-    ours = f"{dst}/{OURS}"
+    ours, made = f"{dst}/{OURS}", list[str]()
     while True:
-        _make(ours, dst)
+        made += _make(ours, dst)
         if os.path.islink(ours):
             what = "what sparkbuild keeps beside staged data is not in the folder"
             raise AgentError(what, where=ours, found="a symbolic link")
-        fd = os.open(f"{ours}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fd = os.open(f"{ours}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except FileNotFoundError:  # another one has just removed the folder
+            continue
+        except OSError:
+            _unmake(made)
+            raise
         try:
             _wait(fd, waiting)
             if _is_still(fd, f"{ours}/lock"):
                 since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"pid {os.getpid()} since {since}\n".encode(), 0)
-                yield
+                try:
+                    yield
+                except BaseException:
+                    if _is_still(fd, f"{ours}/lock") and not begun(dst):
+                        os.unlink(f"{ours}/lock")
+                        _unmake([ours, *made])
+                    raise
                 return
         finally:
             os.close(fd)
 
 
-def _make(ours: str, dst: str) -> None:
+def begun(dst: str) -> bool:
+    """True when something of ours is in the folder, beside the lock: what is staged, or was begun to be."""
+    try:
+        return any(name != "lock" for name in os.listdir(f"{dst}/{OURS}"))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _make(ours: str, dst: str) -> list[str]:
+    """Make our folder, and those that it is in; those that were not there, innermost first."""
+    missing, path = [], ours
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
     try:
         os.makedirs(ours, exist_ok=True)
-    except (FileExistsError, NotADirectoryError, FileNotFoundError) as error:
-        raise in_the_way(dst) or error from None
+    except OSError as error:
+        _unmake(missing)
+        if isinstance(error, FileNotFoundError) and in_the_way(dst) is None:
+            return []  # one of them was removed meanwhile, by another one who failed
+        if isinstance(error, FileExistsError | NotADirectoryError | FileNotFoundError):
+            raise in_the_way(dst) or error from None
+        raise
+    return missing
+
+
+def _unmake(folders: Iterable[str]) -> None:
+    """Remove those that are empty."""
+    for path in folders:
+        with suppress(OSError):
+            os.rmdir(path)
 
 
 def in_the_way(dst: str) -> AgentError | None:

@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sparkbuild.agent import folder
 from sparkbuild.agent.files import keep_owner, write_json
 from sparkbuild.agent.ledger import LedgerError, small_file
 
 FORMAT = "sparkbuild-staged/v1"
 FOLDER = "staged-index"
+EVICTED = ".evicted"  # how the name of the record of an eviction ends, see evicted
 _LONGEST = 64 << 10  # bytes of an entry that anyone would read
 
 
@@ -37,11 +39,11 @@ class Entry(NamedTuple):
     served_at: float = 0.0
 
 
-def path_of(store: str, dst: str) -> str:
-    """Where the entry of a folder is."""
+def path_of(store: str, dst: str, end: str = ".json") -> str:
+    """Where the entry of a folder is, or another record of it."""
     import hashlib  # noqa: PLC0415 - 3 ms, and most calls of the agent know nothing of the index
 
-    return os.path.join(store, FOLDER, f"{hashlib.sha256(os.fsencode(dst)).hexdigest()}.json")
+    return os.path.join(store, FOLDER, f"{hashlib.sha256(os.fsencode(dst)).hexdigest()}{end}")
 
 
 def entries(store: str) -> list[Entry]:
@@ -64,22 +66,30 @@ def entry(store: str, dst: str) -> Entry | None:
 def noted(request: dict[str, Any], dst: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Do a staging or an export, and have it in the index from its beginning on. To be called under the lock of the
     folder; `work` returns its result. Without {"owner": {"recipe", "block", "workspace"}} in the request, nothing is
-    noted.
+    noted. One that failed before anything was written leaves the index as it was.
     """
     owner, store = request.get("owner"), str(request.get("store") or "")
     if not isinstance(owner, dict) or not store:
         return work()
-    old = entry(store, dst) or Entry(dst)
+    before = entry(store, dst)
+    old = before or Entry(dst)
     recipe, block, workspace = (str(owner.get(field) or "") for field in ("recipe", "block", "workspace"))
     key = str(request["key"])
     named = old._replace(recipe=recipe, block=block, workspace=workspace, key=key)
     _write(store, named._replace(before=old.key if old.key != key else old.before))
-    result = work()
+    try:
+        result = work()
+    except BaseException:
+        if not folder.begun(dst):
+            _write(store, before) if before else forget(store, dst)
+        raise
     since = entry(store, dst) or old  # a lane may have been served from it meanwhile
     named = named._replace(
         before="", bytes=int(result.get("total", 0)), staged_at=time.time(), served_at=since.served_at
     )
     _write(store, named)
+    if os.path.lexists(gone := path_of(store, dst, EVICTED)):
+        os.unlink(gone)
     return result
 
 
@@ -107,10 +117,10 @@ def forget(store: str, dst: str) -> None:
 
 
 def _write(store: str, found: Entry) -> None:
-    folder = os.path.join(store, FOLDER)
-    if not os.path.isdir(folder):
-        os.makedirs(folder, exist_ok=True)
-        keep_owner(folder)
+    above = os.path.join(store, FOLDER)
+    if not os.path.isdir(above):
+        os.makedirs(above, exist_ok=True)
+        keep_owner(above)
     write_json(path_of(store, found.dst), {"format": FORMAT, **found._asdict()})
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkbuild.agent import folder, index, lanes, ledger
 from sparkbuild.agent.attached import Export, exports, names_of, of
 from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import OURS, Ledger, LedgerError, Link, Record
-from sparkbuild.agent.uses import users
+from sparkbuild.agent.uses import used
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.boxes import Shelf
 
 
 class Contents(NamedTuple):
@@ -35,21 +38,21 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     attached = exports(store)
     alone = {one.dst for one in attached}
     protected = {name for name in lanes.names(store) if (lanes.record(store, name) or {}).get("protect")}
-    looks = [look(query, one, of(attached, one.dst)) for one in found if one.dst not in alone]
+    shelf = lanes.shelf_of(query)
+    looks = [look(query["store"], one, of(attached, one.dst), shelf) for one in found if one.dst not in alone]
     return {"folders": [{**one, "protect": one["recipe"] in protected} for one in looks]}
 
 
-def look(query: dict[str, Any], entry: index.Entry, attached: list[Export]) -> dict[str, Any]:
+def look(store: str, entry: index.Entry, attached: list[Export], shelf: Shelf) -> dict[str, Any]:
     """{the fields of an index.Entry, "indexed", "present": it has a ledger, "total": bytes of data by it, "frees":
     bytes that the disk gets back when it goes with its exports, "kept": bytes of files that have other names still,
-    "exports": their folders, "device", "users": running lanes of any of these, "busy": who stages into it, "problem"}.
+    "exports": their folders, "device", "used": which lane or container uses any of these now, "busy": who stages into
+    it, "problem"}.
     """
     fact: dict[str, Any] = {**entry._asdict(), "indexed": bool(entry.recipe), "present": False, "total": 0}
     fact |= {"frees": 0, "kept": 0, "device": "", "problem": "", "busy": folder.busy(entry.dst)}
-    shelf, fact["exports"] = lanes.shelf_of(query), [one.dst for one in attached]
-    fact["users"] = sorted(
-        {lane for dst in (entry.dst, *fact["exports"]) for lane in users(query["store"], dst, shelf)}
-    )
+    fact["exports"] = [one.dst for one in attached]
+    fact["used"] = used(store, (entry.dst, *fact["exports"]), shelf)
     names = names_of(attached)
     try:
         fact["device"] = str(os.lstat(entry.dst).st_dev)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from sparkbuild.agent.files import inside
-from sparkbuild.agent.ledger import path_of as ledger_of
 from sparkbuild.agent.together import together
 
 _PATIENCE = 5.0  # seconds; a file system that hangs is none to count on
@@ -22,11 +21,12 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
 
 
 def look(path: str) -> dict[str, Any]:
-    """{"exists": it is a folder, "free": bytes that may be written there, "device": which file system, "held": bytes on
-    the disk that a staging into it may keep, "problem"}. What is not there yet is looked at by the folder above.
+    """{"exists": it is a folder, "free": bytes that may be written there, "total": bytes of the file system, "device":
+    which one, "held": bytes on the disk that are in the folder, "problem"}. What is not there yet is looked at by the
+    folder above.
 
-    `held` counts what is in a folder without a ledger: an interrupted staging goes on with it, and what other tools
-    made is adopted. Beside a ledger, what stays is known, and is no part of what would be written.
+    `held` is what a staging need not take from the disk: it keeps that, mends it in place, or removes it first; an
+    interrupted one goes on with it, and what other tools made is adopted.
     """
     place, exists = path, os.path.isdir(path)
     while not os.path.isdir(place) and place != "/":
@@ -35,8 +35,9 @@ def look(path: str) -> dict[str, Any]:
     return {
         "exists": exists,
         "free": disk.f_bavail * disk.f_frsize,
+        "total": disk.f_blocks * disk.f_frsize,
         "device": str(os.stat(place).st_dev),
-        "held": _held(path) if exists and not os.path.lexists(ledger_of(path)) else 0,
+        "held": _held(path) if exists else 0,
         "problem": "",
     }
 
@@ -57,4 +58,4 @@ def _held(path: str) -> int:
 
 def _silent(error: Exception) -> dict[str, Any]:
     problem = str(getattr(error, "strerror", None) or error) or type(error).__name__
-    return {"exists": None, "free": None, "device": "", "held": 0, "problem": problem}
+    return {"exists": None, "free": None, "total": None, "device": "", "held": 0, "problem": problem}

@@ -7,6 +7,7 @@ parts, is read and compared, and is not fetched twice.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -89,6 +90,23 @@ class _Staging:
 
     def run(self) -> dict[str, Any]:
         """See `run` above."""
+        try:
+            return self._run()
+        except BaseException:
+            with contextlib.suppress(OSError):  # what went wrong first is to be told
+                self._withdraw()
+            raise
+
+    def _withdraw(self) -> None:
+        """Where nothing was staged before, nor now, nothing is to be known of it."""
+        links_made = any(not links.problem(self.dst, link) for link in self.wish.links)
+        if self.known or self.links or links_made or self.draft.read() or folder.leftovers(self.dst, set()):
+            return
+        self.draft.end()
+        folder.clear_leftovers(self.dst, set())
+        folder.sweep(self.dst, [*(item.name for item in self.wish.files), *(link.name for link in self.wish.links)])
+
+    def _run(self) -> dict[str, Any]:
         check = _Counter(self.reporter, "check", None)
         stamped, full = stamps.read(self.dst, self.before), bool(self.request.get("full"))
         adopter = Adopter(self.algorithm, self.request.get("verify") == "full", self.opener.from_nas, check.moved)
@@ -140,15 +158,18 @@ class _Staging:
         back += sum(found.st_blocks * 512 for found in map(os.lstat, self._paths(gone)) if found.st_nlink == 1)
         free, min_free = folder.room(self.dst), int(self.request.get("min_free") or 0)
         if need and free + back - need < min_free:
-            spare = f", of which {folder.human(min_free)} must stay free (min_free)" if min_free else ""
-            extra = f", and {folder.human(back)} that this staging gives back first" if back else ""
+            recipe = (self.request.get("owner") or {}).get("recipe")
+            where = f"min_free, recipes/{recipe}/recipe.toml" if recipe else "min_free"
+            spare = f" + {folder.human(min_free)} to stay free ({where})" if min_free else ""
+            extra = f" + {folder.human(back)} that this staging gives back first" if back else ""
+            missing = folder.human(need + min_free - free - back)
             raise AgentError(
                 "not enough room to stage",
                 kind="space",
                 where=self.dst,
-                found=f"{folder.human(free)} free{extra}{spare}",
-                wanted=f"{folder.human(need)} more to write; {folder.human(need + min_free - free - back)} are missing",
-                next="make room on that file system, or lower min_free of this staging block",
+                found=f"{folder.human(free)} free{extra}",
+                wanted=f"{folder.human(need)} for the data{spare}; {missing} missing",
+                next=f"make room on that file system{', or lower min_free' if min_free else ''}",
             )
 
     def _refuse_used(self, names: list[str]) -> None:

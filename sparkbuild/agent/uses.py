@@ -28,6 +28,32 @@ def users(store: str, path: str, shelf: Shelf | None = None) -> list[str]:
     return found
 
 
+def used(store: str, paths: Iterable[str], shelf: Shelf) -> str:
+    """Why none of the paths may be removed, "" when they may: a lane of this store uses one, or a running container has
+    one mounted, whoever launched it.
+    """
+    paths = tuple(paths)
+    lanes_of = sorted({lane for path in paths for lane in users(store, path, shelf)})
+    if lanes_of:
+        return f"lane {', '.join(lanes_of)} runs and uses it"
+    if shelf.mounts_problem:
+        return f"a container may have it mounted: {shelf.mounts_problem}"
+    holders = sorted({name for path in paths for name in _mounted(path, shelf)})
+    return f"container {', '.join(holders)} runs and has it mounted" if holders else ""
+
+
+def _mounted(path: str, shelf: Shelf) -> list[str]:
+    """The running containers that have it, a folder above it, or something in it. What has the whole machine mounted,
+    as programs do that watch it, says nothing of this folder.
+    """
+    own = {os.path.normpath(path), os.path.realpath(path)}
+    return [
+        name
+        for name, sources in shelf.mounts.items()
+        if any(source != "/" and any(_is_in(one, source) or _is_in(source, one) for one in own) for source in sources)
+    ]
+
+
 def refuse(store: str, paths: Iterable[str], what: str, shelf: Shelf | None = None) -> None:
     """Raise AgentError, kind "config", when a running lane uses one of the paths; `what` is what would be done."""
     for path in paths:

@@ -15,7 +15,7 @@ import os
 import threading
 from typing import Any
 
-from sparkbuild.agent import content, digest, folder, ledger, links, stamps
+from sparkbuild.agent import content, digest, evicted, folder, ledger, links, stamps
 from sparkbuild.agent.content import Found, Moved
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside
@@ -36,10 +36,11 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
     """Query {"store", "dst", "key", "full", "linked", "what"}; see `_fact` for the answer. Content is only looked at
     when the ledger has that key (an empty or missing key is any).
 
-    Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read}. Then,
-    and with another key, "to_write" is what staging would write and "about" what the source is, if the query has "what"
-    (see `wanted.of_request`) and the source is there; of the source only tables of contents are read. "refused" says
-    why it cannot be staged, see `_expected`; also where something is to be mended.
+    Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read,
+    "evicted": see `evicted.told`}. Then, and with another key, "to_write" is what staging would write, "wanted" all
+    that it would have in the folder, and "about" what the source is, if the query has "what" (see `wanted.of_request`)
+    and the source is there; of the source only tables of contents are read. "refused" says why it cannot be staged, see
+    `_expected`; also where something is to be mended.
     """
     dst = inside(query.get("store", ""), query["dst"])
     if query.get("key") and not query.get("full"):
@@ -53,7 +54,8 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
         text = f"the ledger in {dst} is unreadable: {error}"
         return {"present": False, "busy": "", "problem": text, **_expected(query, None)}
     if made is None:
-        return {"present": False, "busy": folder.busy(dst), **_expected(query, None)}
+        gone = evicted.told(query.get("store", ""), dst)
+        return {"present": False, "busy": folder.busy(dst), **gone, **_expected(query, None)}
     if query.get("key") not in (None, "", made.key):
         return {**_fact(made, [], _Checked()), **_expected(query, made)}
     fact = _Look(dst, made, moved or (lambda _size: None), query).result()
@@ -61,9 +63,9 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
 
 
 def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
-    """{"to_write": bytes, "about": what the source is found to be, "refused": the fields of the error that staging
-    would end with, and its "part", "dst" or "source"; {} when it can be staged}. None and {} when the source cannot
-    say.
+    """{"to_write": bytes, "wanted": bytes, "about": what the source is found to be, "refused": the fields of the error
+    that staging would end with, and its "part", "dst" or "source"; {} when it can be staged}. None, no "wanted" and {}
+    when the source cannot say.
     """
     nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": {}}
     if "what" not in query:
@@ -84,9 +86,9 @@ def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
         return {**nothing, "refused": {**_fields(error, query.get("store", "")), "part": "source"}}
     finally:
         archives.close()
-    new = [item for item in wish.files if not item.is_in(known.get(item.name))]
-    size = sum(Shape(item.size, item.extents).data for item in new)
-    return {"to_write": size, "about": wish.about, "refused": {}}
+    sizes = {item.name: Shape(item.size, item.extents).data for item in wish.files}
+    new = sum(sizes[item.name] for item in wish.files if not item.is_in(known.get(item.name)))
+    return {"to_write": new, "wanted": sum(sizes.values()), "about": wish.about, "refused": {}}
 
 
 def _fields(error: AgentError | OSError, store: str) -> dict[str, str]:

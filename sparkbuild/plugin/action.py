@@ -19,9 +19,10 @@ from doit.action import BaseAction
 from doit.exceptions import TaskError, TaskFailed
 
 from sparkbuild.core import child
-from sparkbuild.core.errors import ChildError, NotMadeError, SealError, SparkbuildError, UnsureError
+from sparkbuild.core.errors import ChildError, NotMadeError, SealError, SpaceError, SparkbuildError, UnsureError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, UNKNOWN, Verdict, closure
+from sparkbuild.core.run import Kind, Run
 from sparkbuild.core.state import Made
 from sparkbuild.plugin.session import Session, session
 from sparkbuild.plugin.stageoption import FORCE
@@ -108,7 +109,7 @@ class GoalAction(_Action):
             here.runlog.write("start", task=goal.task, uri=goal.target, reasons=reasons, parts=goal.key.parts)
             surroundings.note("\n".join(f"because {text}" for text in reasons))
             start = time.time()
-            size = kind.apply(goal, verdict, surroundings)
+            size = _applied(kind, goal, verdict, surroundings, here)
             _check_inputs(goal, here)
             after = here.look_again(goal)
             if after.state != OK and surroundings.unfinished:
@@ -197,6 +198,17 @@ class StopAction(_Action):
         texts = [text for one in done for text in (one.text, one.foreign) if text]
         self.result = text = "; ".join(texts) or f"lane {self.recipe} does not run on {', '.join(self.nodes)}"
         here.runlog.write("stopped", task=self.task.name, text=text, log=here.relative(log))
+
+
+def _applied(kind: Kind, goal: Goal, verdict: Verdict, surroundings: Run, here: Session) -> int:
+    try:
+        return kind.apply(goal, verdict, surroundings)
+    except SpaceError as error:
+        if goal.uri.scheme != "staged":
+            raise
+        from sparkbuild.plugin import shortage  # noqa: PLC0415 - only when there was no room
+
+        raise shortage.advised(here, goal, error) from error
 
 
 def _texts(verdict: Verdict) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     # only as types: this module is loaded before the nodes are asked, and each millisecond before that is waited for
     from sparkbuild.core.goal import Goal
     from sparkbuild.core.plan import Plan, Step
+    from sparkbuild.staging.eviction import Eviction
 
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print the plan as JSON"}
 _VERBOSE = {
@@ -58,6 +59,7 @@ class PlanCommand(FactCommand):
     cmd_options = (_JSON, _VERBOSE, _STAGE, _EVICT)
 
     hopeless = False  # something that would be made cannot be
+    short: tuple[Eviction, ...] = ()  # what does not fit, and what would go for it
     routed = ""  # how many bytes of what is staged go which way
     more: tuple[str, ...] = ()  # options that belong to what is named
 
@@ -67,23 +69,28 @@ class PlanCommand(FactCommand):
         made = session.plan(self.chosen(pos_args or []))
         refusals = session.refusals(made)
         made = session.with_refused_images(made, refusals)
-        if any(step.goal.uri.scheme == "staged" and step.state == "run" and step.bytes for step in made):
-            from sparkbuild.plugin import room, routing  # noqa: PLC0415 - only when something is to be staged
+        staging = [step for step in made if step.goal.uri.scheme == "staged" and step.state == "run"]
+        if evict or staging:
+            from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when something is to be staged
 
-            made = routing.told(session, room.told(session, made), refusals)
+            made, self.short = evicting.told(session, made, evict=evict)
+        if any(step.bytes for step in staging):
+            from sparkbuild.plugin import routing  # noqa: PLC0415 - as above
+
+            made = routing.told(session, made, refusals)
             self.routed = routing.total(made)
         if as_json:
             shown: dict[str, Any] = {"goals": [_as_dict(step, refusals.get(step.goal.target)) for step in made]}
             if evict:
-                from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when it was asked for
+                from sparkbuild.plugin import evicting  # noqa: PLC0415 - loaded above
 
-                shown["evict"] = evicting.rows(evicting.planned(session, made))
+                shown["evict"] = evicting.rows(self.short)
             self.outstream.write(json.dumps(shown, ensure_ascii=False, indent=1) + "\n")
         else:
             if evict:
-                from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when it was asked for
+                from sparkbuild.plugin import evicting  # noqa: PLC0415 - loaded above
 
-                evicting.show(session, made, lambda text: self.outstream.write(spoken(f"{text}\n")))
+                evicting.show(session, made, self.short, lambda text: self.outstream.write(spoken(f"{text}\n")))
             self._print(made, refusals, verbose=verbose, named=[*(pos_args or []), *self.more])
         return 2 if self.tell_problems(pos_args or ()) else 0
 
@@ -133,6 +140,7 @@ class PlanCommand(FactCommand):
             if verbose and step.goal.uri.scheme == "lane":
                 self._print_launch(step)
         self.hopeless = self.hopeless or any(step.state == "unknown" for step in made)
+        self.hopeless = self.hopeless or any(one.chosen is None for one in self.short)
         for text in silent:
             self.outstream.write(spoken(f"{text}\n"))
         self._print_sum(made, named)
@@ -181,7 +189,12 @@ class PlanCommand(FactCommand):
             text += f"; last time this took {units.duration(sum(made.seconds for made in last if made))}"
         self.outstream.write(f"{text}\n")
         if named and not self.hopeless:
-            self.outstream.write(spoken(f"make it so:  doit {' '.join(named)}\n"))
+            command = f"doit {' '.join(named)}"
+            if self.short and "--evict" not in named:
+                from sparkbuild.plugin import shortage  # noqa: PLC0415 - loaded by what made it short
+
+                command = shortage.command(self.short, named)
+            self.outstream.write(spoken(f"make it so:  {command}\n"))
 
 
 class Refused:

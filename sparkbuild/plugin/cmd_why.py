@@ -6,7 +6,7 @@ from typing import Any
 
 from doit.exceptions import InvalidCommand
 
-from sparkbuild.core.plan import OK, Step
+from sparkbuild.core.plan import OK, RUN, Step
 from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin import units
 from sparkbuild.plugin.cmd_plan import Refused
@@ -32,6 +32,10 @@ class Why(FactCommand):
         targets = {goal.target for goal in chosen}
         made = self.session.plan(chosen)
         refusals, refused = self.session.refusals(made), Refused()
+        if any(step.goal.uri.scheme == "staged" and step.state == RUN for step in made):
+            from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when something is to be staged
+
+            made, _ = evicting.told(self.session, made)
         steps = list(made)
         for step in sorted(steps, key=lambda step: step.goal.target not in targets):
             if not (step.unneeded and step.goal.uri.scheme in DOWNLOADS):  # an image may stand on twenty downloads
@@ -52,5 +56,5 @@ class Why(FactCommand):
             texts.append(f"last made {units.when(last.at)} in {cost}, by run {last.run}")
         for text in texts:
             self.outstream.write(spoken(f"       {text}\n"))
-        if step.state != OK and not refused:
+        if step.state != OK and not refused and all(reason.part != "room" for reason in step.reasons):
             self.outstream.write(spoken(f"       make it so: doit {goal.task}\n"))

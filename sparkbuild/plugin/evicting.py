@@ -10,33 +10,36 @@ import msgspec
 from sparkbuild.core.errors import NotMadeError, SpaceError
 from sparkbuild.core.plan import Plan
 from sparkbuild.nodes.survey import everywhere, survey
-from sparkbuild.plugin import units
-from sparkbuild.plugin.room import folder_of, needs
-from sparkbuild.staging.eviction import Folder, Need, choose, folders, stays, workspace
+from sparkbuild.plugin import shortage, units
+from sparkbuild.plugin.room import folder_of, may_need_room, needs
+from sparkbuild.staging.eviction import Eviction, Folder, Need, choose, folders, stays, workspace
 
 if TYPE_CHECKING:
+    from sparkbuild.core.goal import Goal
     from sparkbuild.plugin.session import Session
 
 Say = Callable[[str], Any]
 _LEAST = 50_000_000  # bytes of a staging that says something of how fast a node stages
 
 
-class Eviction(msgspec.Struct, frozen=True):
-    """What goes for one need: `chosen` is None when nothing that may go is enough. `staying`: what may not, and why."""
-
-    need: Need
-    chosen: tuple[Folder, ...] | None
-    staying: tuple[tuple[Folder, str], ...] = ()
-    could: int = 0
-
-
-def planned(session: Session, made: Plan) -> list[Eviction]:
+def planned(session: Session, made: Plan) -> tuple[Eviction, ...]:
     """What would go. Asks the nodes on which something does not fit."""
     short = [need for need in needs(session, made) if need.short]
     if not short:
-        return []
+        return ()
     found = inventory(session, dict.fromkeys(need.node for need in short))
-    return [_planned(session, made, need, found[need.node]) for need in short]
+    return tuple(_planned(session, made, need, found[need.node]) for need in short)
+
+
+def told(session: Session, made: Plan, *, evict: bool = False) -> tuple[Plan, tuple[Eviction, ...]]:
+    """The plan, which says of what does not fit that it does not, and what would go for it, or with `evict` will."""
+    try:
+        found = planned(session, made)
+    except NotMadeError:
+        if evict:
+            raise
+        return made, ()
+    return shortage.told(made, found, evict=evict), found
 
 
 def inventory(session: Session, nodes: Iterable[str]) -> dict[str, list[Folder]]:
@@ -52,7 +55,12 @@ def inventory(session: Session, nodes: Iterable[str]) -> dict[str, list[Folder]]
 def _planned(session: Session, made: Plan, need: Need, found: list[Folder]) -> Eviction:
     wanted = _wanted(session, made, need.node)
     mine, unreadable = workspace(session.root), unread(session)
-    here = [one for one in found if one.device == need.device]
+    named = {folder_of(session, goal) for goal in session.goals.by_task.values() if _is_staged(goal, need.node)}
+    here = [
+        msgspec.structs.replace(one, orphan=one.workspace == mine and named.isdisjoint((one.dst, *one.exports)))
+        for one in found
+        if one.device == need.device
+    ]
     why = {one.dst: stays(one, wanted, mine, unreadable) for one in here}
     free = [one for one in here if not why[one.dst]]
     staying = tuple((one, why[one.dst]) for one in here if why[one.dst] and one.frees)
@@ -65,7 +73,7 @@ def _wanted(session: Session, made: Plan, node: str) -> dict[str, str]:
     found = {}
     for goal in session.goals.by_task.values():
         recipe = goal.uri.path.partition("/")[0]
-        if goal.uri.scheme not in {"staged", "export"} or goal.node != node:
+        if not _is_staged(goal, node):
             continue
         if recipe in ours:
             found[folder_of(session, goal)] = f"recipe {recipe}, which is to be staged, wants it"
@@ -74,17 +82,20 @@ def _wanted(session: Session, made: Plan, node: str) -> dict[str, str]:
     return found
 
 
+def _is_staged(goal: Goal, node: str) -> bool:
+    return goal.uri.scheme in {"staged", "export"} and goal.node == node
+
+
 def unread(session: Session) -> frozenset[str]:
     """Recipes that are there and cannot be read: nobody knows what they want."""
     return frozenset(name.partition("/")[2] for name in session.goals.problems if name.startswith("recipes/"))
 
 
-def show(session: Session, made: Plan, say: Say) -> list[Eviction]:
+def show(session: Session, made: Plan, found: Iterable[Eviction], say: Say) -> None:
     """Say what would go, and do nothing."""
-    found = planned(session, made)
-    unsized = [step.goal.task for step in made if step.goal.uri.scheme == "staged" and step.bytes is None]
+    unsized = [step.goal.task for step in made if may_need_room(step) and step.bytes is None]
     if unsized:
-        say(f"nothing is removed for {', '.join(unsized)}: how much it would write is not known")
+        say(f"how much {', '.join(unsized)} would write is not known: no room is made for it but min_free")
     if not found:
         say("nothing has to be removed: what is to be staged fits")
     chosen = [one for eviction in found for one in eviction.chosen or ()]
@@ -93,18 +104,17 @@ def show(session: Session, made: Plan, say: Say) -> list[Eviction]:
         say(f"evict   {one.node:<{node + 2}}{one.dst:<{dst + 2}}{units.size(one.frees):>9}  {_text(session, one)}")
     for eviction in found:
         if eviction.chosen is None:
-            for line in str(_too_little(eviction)).splitlines():
+            for line in str(shortage.refusal(eviction)).splitlines():
                 say(line)
-    return found
 
 
 def _columns(chosen: list[Folder]) -> tuple[list[str], list[str]]:
     return [one.node for one in chosen], [one.dst for one in chosen]
 
 
-def rows(found: list[Eviction]) -> list[dict[str, Any]]:
+def rows(found: Iterable[Eviction]) -> list[dict[str, Any]]:
     """What would go, as `doit plan --json --evict` prints it; "enough" is false when nothing would, since it is not."""
-    fields = ("node", "dst", "recipe", "block", "frees", "served_at", "staged_at")
+    fields = ("node", "dst", "recipe", "block", "exports", "orphan", "frees", "served_at", "staged_at")
     return [
         {
             "node": one.need.node,
@@ -119,16 +129,19 @@ def rows(found: list[Eviction]) -> list[dict[str, Any]]:
 
 def carry_out(session: Session, made: Plan, say: Say) -> None:
     """Say what goes, and remove it. Raises SpaceError, with nothing removed, when that would not be enough."""
-    found = show(session, made, say)
+    found = planned(session, made)
     for eviction in found:
         if eviction.chosen is None:
-            raise _too_little(eviction)
+            raise shortage.refusal(eviction)
+    show(session, made, found, say)
     by_node: dict[str, list[Folder]] = {}
     for eviction in found:
         by_node.setdefault(eviction.need.node, []).extend(eviction.chosen or ())
 
     def work(node: str) -> list[dict[str, Any]]:
-        request = {"dsts": [one.dst for one in by_node[node]], "keep": sorted(_wanted(session, made, node))}
+        tasks = [task for one in found if one.need.node == node for task in one.need.tasks]
+        request: dict[str, Any] = {"dsts": [one.dst for one in by_node[node]], "for": ", ".join(tasks)}
+        request["keep"] = sorted(_wanted(session, made, node))
         done: list[dict[str, Any]] = session.nodes.agent(node).call("evict", request)["folders"]
         return done
 
@@ -155,7 +168,9 @@ def _text(session: Session, one: Folder) -> str:
     """Whose it is, when it was of use, and what it costs to have it again."""
     served = f"last served {units.when(one.served_at)}" if one.served_at else "never served"
     staged = f"staged {units.when(one.staged_at)}" if one.staged_at else "its staging never finished"
-    return f"{whose(session, one)}; {served}, {staged}; {_cost(session, one)}"
+    exports = f"; with its export{'s' if one.exports[1:] else ''} {', '.join(one.exports)}" if one.exports else ""
+    unwanted = ", which no recipe wants any more" if one.orphan and one.recipe in session.workspace.recipes else ""
+    return f"{whose(session, one)}{unwanted}; {served}, {staged}; {_cost(session, one)}{exports}"
 
 
 def whose(session: Session, one: Folder) -> str:
@@ -178,18 +193,3 @@ def _cost(session: Session, one: Folder) -> str:
     if seconds and one.total:
         return f"about {units.duration(one.total * seconds / size)} to stage again"
     return "how long it took to stage is not known"
-
-
-def _too_little(eviction: Eviction) -> SpaceError:
-    need = eviction.need
-    lacks = need.short - eviction.could
-    rooms = (
-        f"{units.size(need.write)} to write, {units.size(need.free)} free, {units.size(need.min_free)} must stay free"
-    )
-    stay = [f"{units.size(one.frees)} in {one.dst} stay: {why}" for one, why in eviction.staying]
-    return SpaceError(
-        f"{', '.join(need.tasks)}: removing other staged data does not make enough room on {need.node}",
-        found="\n".join([f"{rooms}, {units.size(eviction.could)} may go", *stay]),
-        wanted=f"{units.size(lacks)} more",
-        next="make room there, or lower min_free of the staging block; nothing was removed",
-    )

@@ -1,4 +1,4 @@
-"""Does what is to be staged fit on the disks? Asked of the nodes for staged data that is stale, and told in plans."""
+"""Does what is to be staged fit on the disks? Asked of the nodes for staged data that is stale."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sparkbuild.core.plan import RUN, Plan, Step
-from sparkbuild.core.reasons import Reason
 from sparkbuild.nodes.survey import survey
-from sparkbuild.plugin import units
 from sparkbuild.staging.eviction import Need
 
 if TYPE_CHECKING:
@@ -44,53 +42,52 @@ def rooms(session: Session, goals: Iterable[Goal]) -> dict[str, Room]:
 
 
 def needs(session: Session, made: Plan) -> list[Need]:
-    """What the plan would write to each file system. What cannot be said beforehand is left out."""
-    steps = [step for step in made if step.goal.uri.scheme == "staged" and step.state == RUN and step.bytes]
+    """What the plan would write to each file system. What cannot be said beforehand counts as nothing."""
+    steps = [step for step in made if may_need_room(step)]
     if not steps:
         return []
     return needed(steps, rooms(session, [step.goal for step in steps]))
 
 
+def may_need_room(step: Step) -> bool:
+    """Whether a step would write into a staged folder, or may."""
+    return step.goal.uri.scheme == "staged" and step.state == RUN and step.bytes != 0
+
+
 def needed(steps: Iterable[Step], found: Mapping[str, Room]) -> list[Need]:
     """One need for each file system of each node. Pure."""
     sums: dict[tuple[str, str], Need] = {}
+    counted = set()
     for step in steps:
         goal, room = step.goal, found.get(step.goal.target)
         if room is None or room["free"] is None:
             continue
-        write = max(0, (step.bytes or 0) - room["held"])
-        new = Need(goal.node, room["device"], (goal.task,), write, room["free"], goal.spec.min_free)
-        old = sums.get((goal.node, room["device"]))
-        if old is not None:
-            tasks, least = (*old.tasks, goal.task), max(old.min_free, new.min_free)
-            new = msgspec.structs.replace(new, tasks=tasks, write=old.write + write, min_free=least)
-        sums[goal.node, room["device"]] = new
+        folder = (goal.node, os.path.normpath(goal.spec.dst))
+        write = max(0, _whole(step) - room["held"]) if folder not in counted else 0  # of two recipes: staged once
+        counted.add(folder)
+        unsized = step.bytes is None
+        keeps = goal.spec.min_free if write or unsized else 0  # what is mended in place takes no room
+        disk = (goal.node, room["device"], (goal.task,), write, room["free"], room["total"])
+        need = Need(*disk, min_free=keeps, keeper=goal.task, unsized=unsized)
+        sums[need.node, need.device] = _both(sums.get((need.node, need.device)), need)
     return list(sums.values())
 
 
-def told(session: Session, made: Plan) -> Plan:
-    """The plan, with a further reason for staged data that does not fit. It is no more than an estimate, so it stops
-    nothing: staging itself counts again, and what other tools left there may be all that is wanted.
-    """
-    short = {task: need for need in needs(session, made) if need.short for task in need.tasks}
-    if not short:
-        return made
-    steps = (
-        msgspec.structs.replace(step, reasons=(*step.reasons, Reason("room", text(short[step.goal.task], step.goal))))
-        if step.goal.task in short
-        else step
-        for step in made
-    )
-    return Plan(tuple(steps))
+def _whole(step: Step) -> int:
+    """Bytes of data that a folder has when it is staged, 0 when that is not known."""
+    fact = step.verdict.fact or {}
+    return int(fact.get("wanted") or (fact.get("bytes") if fact.get("problems") else 0) or step.bytes or 0)
 
 
-def text(need: Need, goal: Goal) -> str:
-    """One line: what is to be written, what is free, what must stay so, and the command that makes room."""
-    more = len(need.tasks) - 1
-    with_others = f" (with {more} other{'s' if more > 1 else ''} on that disk)" if more else ""
-    spare = f", {units.size(need.min_free)} must stay free" if need.min_free else ""
-    recipe = goal.uri.path.partition("/")[0]
-    return (
-        f"does not fit: {units.size(need.write)} to write{with_others}, {units.size(need.free)} free{spare}; "
-        f"doit stage:{recipe} --evict"
+def _both(old: Need | None, new: Need) -> Need:
+    if old is None:
+        return new
+    least = max(old, new, key=lambda need: need.min_free)
+    return msgspec.structs.replace(
+        old,
+        tasks=(*old.tasks, *new.tasks),
+        write=old.write + new.write,
+        min_free=least.min_free,
+        keeper=least.keeper,
+        unsized=old.unsized or new.unsized,
     )

@@ -1,8 +1,11 @@
-"""Which staged data may go, and which is to go, so that what is wanted fits: least recently served first. Pure."""
+"""Which staged data may go, and which is to go, so that what is wanted fits: what no recipe wants first, then what was
+served longest ago. Pure.
+"""
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -15,8 +18,9 @@ from sparkbuild.core.goal import Goal
 
 class Folder(msgspec.Struct, frozen=True):
     """A staged folder on a node, as agent.inventory tells of it. `frees` bytes are given back by removing it; `total`
-    is what is in it. Times are unix seconds, 0 for never; `users` are lanes that run; `protect` says that the lane that
-    was last launched of its recipe was protected.
+    is what is in it, `exports` are the folders of what is linked to it. Times are unix seconds, 0 for never; `used`
+    says which lane or container uses it now; `protect` that the lane that was last launched of its recipe was
+    protected. `orphan`: this workspace staged it, and none of its recipes names the folder any more.
     """
 
     node: str
@@ -30,7 +34,9 @@ class Folder(msgspec.Struct, frozen=True):
     staged_at: float = 0.0
     served_at: float = 0.0
     device: str = ""
-    users: tuple[str, ...] = ()
+    used: str = ""
+    exports: tuple[str, ...] = ()
+    orphan: bool = False
     busy: str = ""
     protect: bool = False
     indexed: bool = True
@@ -44,8 +50,9 @@ class Folder(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What is to be written to one file system of one node: by `tasks`, `write` bytes, with `free` bytes there, of
-    which `min_free` must stay.
+    """What is to be written to one file system of one node: by `tasks`, `write` bytes, with `free` bytes there of
+    `total`, and `min_free` that must stay free for `keeper`, one of the tasks. `unsized`: of some tasks nobody knows
+    yet how much they would write, so that it is more.
     """
 
     node: str
@@ -53,7 +60,10 @@ class Need(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...]
     write: int
     free: int
+    total: int
     min_free: int
+    keeper: str
+    unsized: bool = False
 
     @property
     def short(self) -> int:
@@ -61,13 +71,38 @@ class Need(msgspec.Struct, frozen=True):
         return max(0, self.write + self.min_free - self.free)
 
 
+class Eviction(msgspec.Struct, frozen=True):
+    """What goes for one need: `chosen` is None when nothing that may go is enough. `staying`: what may not, and why;
+    `could` are the bytes that all that may go would give back.
+    """
+
+    need: Need
+    chosen: tuple[Folder, ...] | None
+    staying: tuple[tuple[Folder, str], ...] = ()
+    could: int = 0
+
+    @property
+    def back(self) -> int:
+        """The bytes that what goes gives back."""
+        return sum(one.frees for one in self.chosen or ())
+
+
 def folders(node: str, found: Iterable[Mapping[str, Any]]) -> list[Folder]:
     """From the agent's answer."""
-    names = set(Folder.__struct_fields__) - {"node", "users"}
+    names = set(Folder.__struct_fields__) - {"node", "exports"}
     return [
-        Folder(node=node, users=tuple(one["users"]), **{name: one[name] for name in names if name in one})
+        Folder(node=node, exports=tuple(one["exports"]), **{name: one[name] for name in names if name in one})
         for one in found
     ]
+
+
+def gone(fact: Mapping[str, Any]) -> str:
+    """What became of a folder that was evicted; "" when nothing is known of that."""
+    found = fact.get("evicted")
+    if not found:
+        return ""
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found["at"]))
+    return f"was evicted at {when} to make room for {found['for']}"
 
 
 def owner(goal: Goal, root: Path) -> dict[str, str]:
@@ -87,8 +122,8 @@ def stays(folder: Folder, wanted: Mapping[str, str], mine: str, unreadable: Abst
     """
     if folder.dst in wanted:
         return wanted[folder.dst]
-    if folder.users:
-        return f"lane {', '.join(folder.users)} runs and uses it"
+    if folder.used:
+        return folder.used
     if folder.protect:
         return f"lane {folder.recipe} is protected"
     if folder.workspace == mine and folder.recipe in unreadable:
@@ -99,12 +134,12 @@ def stays(folder: Folder, wanted: Mapping[str, str], mine: str, unreadable: Abst
 
 
 def choose(need: Need, candidates: Iterable[Folder]) -> tuple[Folder, ...] | None:
-    """The folders to remove: those that were of use longest ago, and no more than are needed; None when all of them
-    would not be enough.
+    """The folders to remove: those that no recipe wants, then those that were of use longest ago, and no more than are
+    needed; None when all of them would not be enough.
     """
     chosen: list[Folder] = []
     back = 0
-    for one in sorted(candidates, key=lambda one: (one.used_at, one.dst)):
+    for one in sorted(candidates, key=lambda one: (not one.orphan, one.used_at, one.dst)):
         if back >= need.short:
             break
         if one.frees > 0:

@@ -18,7 +18,7 @@ from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
 from sparkbuild.staging.about import count
 from sparkbuild.staging.blocks import Place, Staged
-from sparkbuild.staging.eviction import owner
+from sparkbuild.staging.eviction import gone, owner
 from sparkbuild.workspace.stagingschema import ComposedExport, HubStaging, TreeExport
 
 # The version of the manifest that the agent writes (agent.mountlist.VERSION; a test holds the two together).
@@ -136,6 +136,8 @@ def _absent(fact: dict[str, Any], last: Made | None) -> Reason:
         return Reason("manifest", str(fact["problem"]))
     if fact.get("busy"):
         return Reason("export", f"is being made by another process ({fact['busy']})")
+    if evicted := gone(fact):
+        return Reason("export", evicted)
     if last is None:
         return Reason("export", "not made yet")
     return Reason("export", "was made before, and has no manifest now: removed, or the making was interrupted")

@@ -16,7 +16,7 @@ from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.staging import about
-from sparkbuild.staging.eviction import owner
+from sparkbuild.staging.eviction import gone, owner
 
 if TYPE_CHECKING:
     from sparkbuild.nodes.cluster import Nodes
@@ -156,6 +156,8 @@ def _absent(goal: Goal, fact: dict[str, Any], last: Made | None) -> Reason:
         return Reason("ledger", str(fact["problem"]))
     if fact.get("busy"):
         return Reason("staged", f"is being staged by another process ({fact['busy']})")
+    if evicted := gone(fact):
+        return Reason("staged", evicted)
     if last is None:
         return Reason("staged", "not staged yet")
     text = f"was staged before, {goal.spec.dst} has no ledger now: removed, or a staging was interrupted"

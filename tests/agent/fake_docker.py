@@ -9,7 +9,7 @@ import json
 import socketserver
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,17 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.asked: list[str] = []
 
     def add(
-        self, letter: str, state: str, *, recipe: str = "demo", name: str = "", ours: bool = True, **labels: str
+        self,
+        letter: str,
+        state: str,
+        *,
+        recipe: str = "demo",
+        name: str = "",
+        ours: bool = True,
+        mounts: Iterable[str] = (),
+        **labels: str,
     ) -> str:
-        """A container; returns its id."""
+        """A container, with these paths of the node mounted; returns its id."""
         texts = {f"sparkbuild.{label}": text for label, text in {"recipe": recipe, "launch": "l1", **labels}.items()}
         found = {
             "Id": letter * 64,
@@ -40,6 +48,7 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             "State": state,
             "Status": f"{state.capitalize()} a while ago",
             "Created": len(self.containers),
+            "Mounts": [{"Type": "bind", "Source": source, "Destination": "/x"} for source in mounts],
         }
         self.containers.append(found)
         return str(found["Id"])

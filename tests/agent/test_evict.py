@@ -17,6 +17,8 @@ import pytest
 from sparkbuild.agent import index
 from tests.agent.driver import MIB, call, finish, key, look, request_for, start, tree
 from tests.agent.exports import Site
+from tests.agent.fake_docker import Engine
+from tests.agent.fake_docker import running as docker_running
 from tests.workspace_tool import until
 
 Make = Callable[[str, int], Path]
@@ -74,7 +76,7 @@ def lane(store: Path) -> Iterator[Callable[[list[str]], dict[str, Any]]]:
 def test_all_that_was_staged_goes(store: Path, dst: Path, make: Make) -> None:
     staged(store, dst, {"a.bin": make("a.bin", 5 * MIB), "deep/er/b.bin": make("b.bin", MIB)})
     (row,) = inventory(store)
-    assert (row["recipe"], row["block"], row["present"], row["users"]) == ("big", "weights", True, [])
+    assert (row["recipe"], row["block"], row["present"], row["used"]) == ("big", "weights", True, "")
     assert row["frees"] >= 6 * MIB
     assert 0 < time.time() - row["staged_at"] < 60
     (done,) = evict(store, dst)
@@ -93,7 +95,7 @@ def test_what_others_put_there_stays_and_is_named(store: Path, dst: Path, make: 
     (done,) = evict(store, dst)
     assert (done["left"], done["others"]) == (["away", "deep/notes.txt"], 2)
     assert sorted(path.name for path in dst.rglob("*") if not path.is_symlink()) == ["deep", "empty", "notes.txt"]
-    assert list((store / "staged-index").iterdir()) == []
+    assert list((store / "staged-index").glob("*.json")) == []
 
 
 def test_what_sparkbuild_did_not_stage_is_refused(store: Path, dst: Path, make: Make) -> None:
@@ -117,7 +119,7 @@ def test_what_a_running_lane_uses_is_refused(
     staged(store, dst, {"deep/a.bin": make("a.bin", MIB)})
     record = lane([{"it": str(dst), "above": str(dst.parent), "within": f"{dst}/deep"}[where]])
     (row,) = inventory(store)
-    assert row["users"] == ["other"]
+    assert row["used"] == "lane other runs and uses it"
     assert time.time() - 60 < row["served_at"] < time.time()
     (done,) = evict(store, dst)
     assert done["refused"] == "lane other runs and uses it"
@@ -126,6 +128,54 @@ def test_what_a_running_lane_uses_is_refused(
     (row,) = inventory(store)
     assert row["served_at"] > record["launched_at"]
     assert evict(store, dst)[0]["refused"] == ""
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with docker_running(tmp_path) as found:
+        yield found
+
+
+@pytest.mark.parametrize("where", ["it", "above", "within", "by another name", "its export"])
+@pytest.mark.parametrize("ours", [True, False])
+def test_what_a_running_container_has_mounted_is_refused(site: Site, engine: Engine, where: str, ours: bool) -> None:
+    """Whichever store it was launched from, and by hand too: this store has no record of it."""
+    named = site.store.with_name("named")
+    site.store.rename(named)
+    site.store.symlink_to(named)
+    folder = str(site.mirror)
+    source = {
+        "it": folder, "above": str(site.mirror.parent), "within": f"{folder}/blobs", "by another name":
+        folder.replace(str(site.store), str(named)), "its export": str(site.dst),
+    }[where]  # fmt: skip
+    engine.add("a", "running", ours=ours, name="theirs", store="0123", mounts=["/var/lib/docker/volumes/x", source])
+    text = "container theirs runs and has it mounted"
+    (row,) = inventory(site.store, docker=engine.path)
+    assert row["used"] == text
+    assert evict(site.store, site.mirror, docker=engine.path)[0]["refused"] == text
+    assert site.texts() == []
+    engine.containers[0]["State"] = "exited"
+    assert inventory(site.store, docker=engine.path)[0]["used"] == ""
+    assert evict(site.store, site.mirror, docker=engine.path)[0]["refused"] == ""
+    assert not site.mirror.exists()
+
+
+def test_a_container_that_watches_the_whole_machine_or_uses_a_neighbour_keeps_nothing(
+    store: Path, dst: Path, make: Make, engine: Engine
+) -> None:
+    staged(store, dst, {"a.bin": make("a.bin", MIB)})
+    engine.add("a", "running", ours=False, name="watcher", mounts=["/", f"{dst}-2"])
+    engine.add("b", "running", ours=False, name="bare")
+    assert evict(store, dst, docker=engine.path)[0]["refused"] == ""
+
+
+def test_docker_that_does_not_answer_may_have_it_mounted(store: Path, dst: Path, make: Make, engine: Engine) -> None:
+    staged(store, dst, {"a.bin": make("a.bin", MIB)})
+    engine.broken = True
+    (done,) = evict(store, dst, docker=engine.path)
+    assert done["refused"] == "a container may have it mounted: dockerd answers 500: it is not well"
+    assert (dst / "a.bin").exists()
+    assert evict(store, dst, docker=str(dst / "no.sock"))[0]["refused"] == "", "there is no docker"
 
 
 def test_what_is_being_staged_is_refused(store: Path, dst: Path, make: Make) -> None:
@@ -334,6 +384,62 @@ def test_the_index_knows_a_staging_from_its_beginning_and_the_key_that_was_befor
     assert (found.bytes, found.before) == (7, "")
 
 
+def evicted(store: Path, dst: Path, scheme: str = "staged") -> dict[str, Any] | None:
+    """What a look at a folder says of its eviction."""
+    query = {"scheme": scheme, "dst": str(dst), "key": key(), "full": False}
+    fact = call("facts", {"store": str(store), "queries": [query]}).last["facts"][0]
+    assert fact["present"] is False
+    return fact.get("evicted")
+
+
+def test_it_is_known_what_was_evicted_and_for_what_until_it_is_staged_again(store: Path, dst: Path, make: Make) -> None:
+    request = staged(store, dst, {"a.bin": make("a.bin", MIB)})
+    (dst / "notes.txt").write_text("mine")  # the folder stays
+    assert evict(store, dst, **{"for": "stage:big:dgx1:model"})[0]["refused"] == ""
+    found = evicted(store, dst)
+    assert found is not None
+    assert time.time() - 60 < found["at"] < time.time()
+    assert found["for"] == "stage:big:dgx1:model"
+    assert evicted(store, dst.with_name("other")) is None
+    assert inventory(store) == []
+    answer = call("stage", {**request, "min_free": 1 << 60})
+    assert answer.last["kind"] == "space"
+    assert evicted(store, dst) == found, "nothing was written"
+    assert call("stage", request).code == 0
+    subprocess.run(["rm", "-r", dst], check=True)
+    assert evicted(store, dst) is None, "that was not us"
+
+
+def test_an_interrupted_staging_is_not_called_evicted(store: Path, dst: Path, make: Make) -> None:
+    request = staged(store, dst, {"a.bin": make("a.bin", 40 * MIB)})
+    evict(store, dst)
+    process = start("stage", {**request, "bwlimit": 8 * MIB})
+    until(lambda: list(dst.glob(".sparkbuild/a.bin*.part")))
+    process.kill()
+    finish(process)
+    assert evicted(store, dst) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", '{"at": 1}', "{0}", '{"format": "sparkbuild-evicted/v1", "dst": "/x", "at": 1, "for": "y"}']
+)
+def test_a_hostile_record_of_an_eviction_says_nothing(store: Path, dst: Path, make: Make, text: str) -> None:
+    staged(store, dst, {"a.bin": make("a.bin", MIB)})
+    evict(store, dst)
+    path = Path(index.path_of(str(store), str(dst), index.EVICTED))
+    right = json.loads(path.read_text())
+    path.write_text(json.dumps(right | {"for": "\x1b[2J"}) if text == "{0}" else text)
+    assert evicted(store, dst) is None
+
+
+def test_an_export_that_went_with_its_mirror_says_so(site: Site) -> None:
+    evict(site.store, site.mirror, **{"for": "stage:big"})
+    for path, scheme in ((site.mirror, "staged"), (site.dst, "export")):
+        found = evicted(site.store, path, scheme)
+        assert found is not None
+        assert found["for"] == "stage:big"
+
+
 def test_room(store: Path, dst: Path) -> None:
     paths = [str(dst), "staged/x/y"]
     answer = call("facts", {"store": str(store), "queries": [{"scheme": "room", "paths": paths}]})
@@ -347,6 +453,7 @@ def test_room(store: Path, dst: Path) -> None:
         "rooms"
     ]
     assert (rooms[str(dst)]["exists"], rooms[str(dst)]["held"]) == (True, MIB)
+    assert rooms[str(dst)]["total"] > rooms[str(dst)]["free"]
 
 
 @pytest.fixture
@@ -384,7 +491,7 @@ def test_a_lane_on_an_export_keeps_the_mirror(site: Site) -> None:
     }  # fmt: skip
     record = call("launch", request).last["record"]
     try:
-        assert inventory(site.store)[0]["users"] == ["other"]
+        assert inventory(site.store)[0]["used"] == "lane other runs and uses it"
         assert evict(site.store, site.mirror)[0]["refused"] == "lane other runs and uses it"
         assert site.texts() == []
     finally:

@@ -17,6 +17,7 @@ from sparkbuild.agent import index
 from sparkbuild.staging.eviction import Folder, Need, choose, stays
 from tests.agent.driver import call, key
 from tests.plugin.models import MIB, Models
+from tests.staging.hubcache import REPO, usual
 
 NOTHING = "nothing has to be removed: what is to be staged fits"
 
@@ -49,6 +50,17 @@ def models(tmp_path: Path) -> Iterator[Models]:
         subprocess.run(["umount", "-l", disk], check=True)
 
 
+def one_line(text: str, part: str) -> str:
+    """The one line of a text that has this in it."""
+    (line,) = [line for line in text.splitlines() if part in line]
+    return line
+
+
+def free(models: Models) -> int:
+    disk = os.statvfs(models.disk)
+    return disk.f_bavail * disk.f_frsize
+
+
 def there(models: Models) -> list[str]:
     return [name for name in "abcd" if (models.folder(name) / "model.bin").exists()]
 
@@ -56,13 +68,20 @@ def there(models: Models) -> list[str]:
 def test_a_plan_says_what_does_not_fit_and_what_would_go(models: Models) -> None:
     models.recipe("d", {"model.bin": 16 * MIB}, min_free=MIB)
     done = models.ok("plan", "stage:d")
-    assert "does not fit: 16.8 MB to write, " in done.out
-    assert "free, 1.0 MB must stay free; doit stage:d --evict\n" in done.out
+    spare = "wanted 16.8 MB for the data + 1.0 MB to stay free (min_free, recipes/d/recipe.toml): "
+    assert spare in one_line(done.out, "will be refused: found ")
+    assert "doit stage:d --evict, which removes 8.4 MB of other staged data\n" in done.out
+    assert "make it so:  doit stage:d --evict\n" in done.out
+    why = models.ok("why", "stage:d:local:data").out
+    assert spare in why
+    assert "doit stage:d --evict, which removes 8.4 MB" in why
+    assert "make it so" not in why
     goal = models.plan("stage:d")["stage:d:local:data"]
     assert "room" in [reason["part"] for reason in goal["reasons"]]
     done = models.ok("plan", "stage:d", "--evict")
     head = f"evict   local  {models.folder('b')}     8.4 MB  b:data; last served "
     assert head in done.out
+    assert spare in one_line(done.out, "does not fit yet: found ")
     assert " s to stage\n" in done.out
     assert done.out.count("evict   ") == 1
     assert "make it so:  doit stage:d --evict\n" in done.out
@@ -84,15 +103,109 @@ def test_the_least_recently_served_goes_and_what_is_wanted_comes(models: Models,
 
 def test_what_fits_removes_nothing(models: Models) -> None:
     models.recipe("d", {"model.bin": 2 * MIB})
-    assert "does not fit" not in models.ok("plan", "stage:d").out
+    assert "refused" not in models.ok("plan", "stage:d").out
     assert NOTHING in models.ok("stage:d", "--evict").out
     assert there(models) == ["a", "b", "c", "d"]
 
 
 def test_without_the_option_staging_is_refused_and_nothing_is_removed(models: Models) -> None:
     models.recipe("d", {"model.bin": 16 * MIB})
-    assert "not enough room to stage" in models.fails("stage:d").text
+    done = models.fails("stage:d")
+    assert "not enough room to stage" in done.text
+    assert "wanted: 16.8 MB for the data; " in done.text
+    assert "next:   doit stage:d --evict, which removes 8.4 MB of other staged data\n" in done.text
     assert there(models) == ["a", "b", "c"]
+    assert not models.folder("d").exists()
+    models.drop("d")
+    assert "d:data" not in models.ok("verify").text, "it is no orphan: nothing was staged"
+
+
+def test_what_was_evicted_is_told_by_its_plan(models: Models) -> None:
+    models.recipe("d", {"model.bin": 16 * MIB})
+    models.ok("stage:d", "--evict")
+    for command in ("plan", "why"):
+        told = models.ok(command, "stage:b:local:data").out
+        assert " UTC to make room for stage:d:local:data\n" in one_line(told, "was evicted at 20") + "\n"
+    models.drop("d")
+    shutil.rmtree(models.folder("d"))
+    models.ok("stage:b")
+    shutil.rmtree(models.folder("b"))
+    assert "removed, or a staging was interrupted" in models.ok("plan", "stage:b").out
+
+
+@pytest.mark.parametrize("evict", [(), ("--evict",)])
+def test_min_free_that_no_disk_can_keep(models: Models, evict: tuple[str, ...]) -> None:
+    """Evicting is not advised: it cannot help."""
+    models.recipe("d", {"model.bin": 2 * MIB}, min_free=900_000_000_000_000)
+    most = (free(models) - 2 * MIB) // 1_000_000
+    advice = f"lower min_free in recipes/d/recipe.toml to at most {most}_000_000; the disk has 38."
+    plan = models.ok("plan", "stage:d", *evict).out
+    assert "2.1 MB for the data + 900.0 TB to stay free (min_free, recipes/d/recipe.toml)" in plan
+    assert advice in plan
+    assert "make it so" not in plan
+    done = models.fails("stage:d", *evict)
+    assert advice in done.text
+    assert "--evict" not in done.text
+    assert there(models) == ["a", "b", "c"]
+    models.recipe("d", {"model.bin": 2 * MIB}, min_free=most * 1_000_000)
+    assert "make it so:  doit stage:d\n" in models.ok("plan", "stage:d").out
+    models.ok("stage:d")
+
+
+def test_evicting_with_a_lower_min_free_where_both_are_needed(models: Models) -> None:
+    models.recipe("d", {"model.bin": 16 * MIB}, min_free=38 * MIB)
+    line = one_line(models.ok("plan", "stage:d").out, "evicting cannot help")
+    assert "25.2 MB of other staged data may go: lower min_free in recipes/d/recipe.toml to at most " in line
+    assert ", with doit stage:d --evict; the disk has 38." in line
+    most = int(line.partition("at most ")[2].partition(",")[0])
+    models.recipe("d", {"model.bin": 16 * MIB}, min_free=most)
+    models.ok("stage:d", "--evict")
+    assert there(models) == ["d"]
+
+
+def test_more_data_than_the_disk_has(models: Models) -> None:
+    models.recipe("d", {"model.bin": 48 * MIB})
+    plan = models.ok("plan", "stage:d").out
+    line = one_line(plan, "evicting cannot help, 25.2 MB of other staged data may go: ")
+    assert "a larger file system is needed: this one has 38." in line
+    assert "make it so" not in plan
+
+
+def test_blocks_that_fit_alone_and_not_together(models: Models) -> None:
+    models.recipe("d", {"model.bin": 8 * MIB})
+    models.recipe("e", {"model.bin": 6 * MIB}, min_free=MIB)
+    for name in "de":
+        assert f"make it so:  doit stage:{name}\n" in models.ok("plan", f"stage:{name}").out
+    plan = models.ok("plan", "stage:d", "stage:e").out
+    assert plan.count("wanted 14.7 MB for the data of 2 blocks + 1.0 MB to stay free") == 2
+    assert plan.count("doit stage:d stage:e --evict, which removes 8.4 MB of other staged data\n") == 2
+    assert "make it so:  doit stage:d stage:e --evict\n" in plan
+    models.ok("stage:d", "stage:e", "--evict")
+    assert sorted(path.name for path in models.disk.iterdir() if path.name in "abcde") == ["a", "c", "d", "e"]
+
+
+def test_what_a_mending_takes_is_no_new_room(models: Models) -> None:
+    """Bytes are changed where they are: nothing is refused, though min_free is not kept any more."""
+    models.recipe("a", {}, min_free=38 * MIB)
+    with (models.folder("a") / "model.bin").open("r+b") as file:
+        file.write(b"spark")
+    plan = models.ok("plan", "stage:a").out
+    assert "differs from its ledger in chunk 0 of 2" in plan or "differs from its ledger in chunk 1 of 2" in plan
+    assert "refused" not in plan
+    models.ok("stage:a")
+
+
+def test_what_a_replacing_gives_back_first_is_no_new_room(models: Models) -> None:
+    models.recipe("d", {"model.bin": 10 * MIB})
+    models.stage("d")
+    assert free(models) < 10 * MIB
+    models.recipe("d", {"model.bin": 9 * MIB, "more.bin": MIB // 2})
+    text = (models.root / "recipes/d/recipe.toml").read_text()
+    (models.root / "recipes/d/recipe.toml").write_text(text.replace('id = "data"', 'id = "data"\nskip = ["x"]'))
+    plan = models.ok("plan", "stage:d").out
+    assert "skip" in plan
+    assert "refused" not in plan
+    models.ok("stage:d")
 
 
 def test_one_that_is_big_enough_alone_spares_the_others(models: Models) -> None:
@@ -120,6 +233,54 @@ def test_data_of_a_recipe_that_is_gone_may_go(models: Models) -> None:
     assert "  b:data, whose recipe is gone; last served " in models.ok("plan", "stage:d", "--evict").out
     models.ok("stage:d", "--evict")
     assert there(models) == ["a", "c", "d"]
+
+
+def test_data_that_no_recipe_wants_goes_first(models: Models) -> None:
+    """Though it was served last; and of two, the one that was served longest ago."""
+    for name in ("c", "a"):
+        file = models.root / f"recipes/{name}/recipe.toml"
+        file.write_text(file.read_text().replace(f'"{models.folder(name)}"', f'"{models.disk}/new-{name}"'))
+    models.recipe("d", {"model.bin": 16 * MIB})
+    done = models.ok("stage:d", "--evict")
+    assert "a:data, which no recipe wants any more; last served " in one_line(done.out, "evict   ")
+    assert there(models) == ["b", "c", "d"]
+    models.recipe("e", {"model.bin": 16 * MIB})
+    rows = json.loads(models.ok("plan", "--json", "stage:e", "--evict").out)["evict"][0]["folders"]
+    assert [(row["recipe"], row["orphan"]) for row in rows] == [("c", True), ("b", False)]
+
+
+MIRROR = """
+[[staging]]
+id = "hub"
+kind = "hub-mirror"
+src = "{src}"
+repos = ["{repo}"]
+dst = "{disk}/hub"
+
+[[staging.exports]]
+kind = "tree"
+id = "model"
+target = "/model"
+path = "{disk}/exported/model"
+"""
+
+
+def test_exports_that_go_with_it_are_named(models: Models) -> None:
+    nas = usual(models.root.parent / "nas")
+    nas.add("big.bin", os.urandom(6 * MIB))
+    models.recipe("m", {})
+    path = models.root / "recipes/m/recipe.toml"
+    block = MIRROR.format(src=nas.root, repo=REPO, disk=models.disk)
+    path.write_text(path.read_text().partition("[[staging]]")[0] + block)
+    models.stage("m")
+    models.recipe("d", {"model.bin": free(models) + 3 * MIB})
+    models.drop("m")
+    line = one_line(models.ok("plan", "stage:d", "--evict").out, "evict   ")
+    assert "m:hub, whose recipe is gone; " in line
+    assert line.endswith(f"; with its export {models.disk}/exported/model")
+    models.ok("stage:d", "--evict")
+    assert not (models.disk / "exported/model").exists()
+    assert there(models) == ["a", "b", "c", "d"]
 
 
 def test_data_of_a_recipe_that_cannot_be_read_stays(models: Models) -> None:
@@ -167,9 +328,8 @@ def test_an_interrupted_staging_counts_what_it_has(models: Models) -> None:
     models.recipe("d", {"one.bin": 4 * MIB, "two.bin": 4 * MIB})
     models.stage("d")
     (models.folder("d") / ".sparkbuild/ledger.json").unlink()
-    free = os.statvfs(models.disk).f_bavail * os.statvfs(models.disk).f_frsize
-    assert free < 8 * MIB
-    assert "does not fit" not in models.ok("plan", "stage:d").out
+    assert free(models) < 8 * MIB
+    assert "refused" not in models.ok("plan", "stage:d").out
 
 
 def test_a_folder_that_was_replaced_by_a_link_stays(models: Models, tmp_path: Path) -> None:
@@ -210,6 +370,10 @@ def folder(name: str, frees: int, served: float = 0.0, **more: Any) -> Folder:
     return Folder("n", f"/{name}", recipe=name, block="data", workspace="w", frees=frees, served_at=served, **more)
 
 
+def need(short: int) -> Need:
+    return Need("n", "1", ("t",), write=short, free=0, total=100, min_free=0, keeper="t")
+
+
 @pytest.mark.parametrize(
     ("short", "folders", "chosen"),
     [
@@ -219,11 +383,14 @@ def folder(name: str, frees: int, served: float = 0.0, **more: Any) -> Folder:
         (6, [folder("a", 9, 3), folder("b", 2, 1), folder("c", 2, 2)], ["a"]),  # the small ones were no use
         (5, [folder("a", 0, 1), folder("b", 5, 2)], ["b"]),  # its bytes have another name
         (5, [folder("a", 5, 0, staged_at=9.0), folder("b", 5, 8)], ["b"]),  # staged a moment ago, to be served
+        (5, [folder("a", 5, 9, orphan=True), folder("b", 5, 1)], ["a"]),
+        (5, [folder("a", 5, 9, orphan=True), folder("b", 5, 1, orphan=True), folder("c", 5)], ["b"]),
+        (8, [folder("a", 5, 9, orphan=True), folder("b", 5, 1)], ["a", "b"]),
         (11, [folder("a", 5, 2), folder("b", 5, 1)], None),
     ],
 )
 def test_what_is_chosen(short: int, folders: list[Folder], chosen: list[str] | None) -> None:
-    found = choose(Need("n", "1", ("t",), short, 0, 0), folders)
+    found = choose(need(short), folders)
     assert (found if found is None else [one.recipe for one in found]) == chosen
 
 
@@ -233,6 +400,6 @@ def test_who_stays() -> None:
     assert stays(one, {"/a": "wanted"}, "w", frozenset()) == "wanted"
     assert "cannot be read" in stays(one, {}, "w", frozenset({"a"}))
     assert stays(one, {}, "another", frozenset({"a"})) == ""
-    assert "runs" in stays(folder("a", 5, users=("b",)), {}, "w", frozenset())
+    assert "runs" in stays(folder("a", 5, used="lane b runs and uses it"), {}, "w", frozenset())
     assert "protected" in stays(folder("a", 5, protect=True), {}, "w", frozenset())
     assert "staged by" in stays(folder("a", 5, busy="pid 7"), {}, "w", frozenset())

@@ -94,6 +94,26 @@ def test_a_node(node: Node, tiny: Image) -> None:
     assert docker["images"]["Bad Name"] is None
 
 
+def test_what_a_running_container_has_mounted_is_used(node: Node, tiny: Image) -> None:
+    """Whoever launched it: nothing of ours knows of this one."""
+    folders = ["/srv/models/demo", "/srv/models-2"]
+
+    def used() -> list[str]:
+        found = ask(node, {"scheme": "inventory", "dsts": folders})[0]["folders"]
+        return [one["used"] for dst in folders for one in found if one["dst"] == dst]
+
+    named = ["--name", "theirs", "--volume", "/srv/models:/models:ro", "--volume", "kept:/kept"]
+    node.docker("run", "--detach", *named, tiny.tag, "sleep", "600")
+    node.docker("run", "--detach", "--name", "watcher", "--volume", "/:/host:ro", tiny.tag, "sleep", "600")
+    try:
+        assert used() == ["container theirs runs and has it mounted", ""]
+        node.docker("stop", "--time", "0", "theirs")
+        assert used() == ["", ""]
+    finally:
+        node.docker("rm", "--force", "--volumes", "theirs", "watcher")
+        node.docker("volume", "rm", "--force", "kept")
+
+
 def test_all_addresses_of_an_interface(node: Node) -> None:
     add = ["10.9.0.1/16 dev eth0 label eth0:1", "10.9.0.2/16 dev eth0", "10.8.0.1 peer 10.8.0.2/31 dev eth0"]
     try:

@@ -102,6 +102,13 @@ TABLE: dict[str, tuple[dict[str, Any], Made | None, str, list[str], int | None]]
         ["was staged before, staged/demo/weights has no ledger now: removed, or a staging was interrupted"],
         77,
     ),
+    "evicted": (
+        {"present": False, "busy": "", "to_write": 77, "evicted": {"at": 1_795_000_000.0, "for": "stage:big:dgx1:x"}},
+        LAST,
+        "run",
+        ["was evicted at 2026-11-18 11:06:40 UTC to make room for stage:big:dgx1:x"],
+        77,
+    ),
     "at work": (
         {"present": False, "busy": "pid 7 since now", "to_write": 77},
         LAST,
@@ -237,7 +244,7 @@ def test_the_whole_way_of_a_plain_file(node: Node) -> None:
 def test_errors_come_with_their_class(node: Node) -> None:
     with pytest.raises(SpaceError) as full:
         node.apply(node.goal(min_free=1 << 60))
-    assert "must stay free (min_free)" in str(full.value)
+    assert "to stay free (min_free, recipes/demo/recipe.toml); " in full.value.wanted
     with pytest.raises(IntegrityError) as changed:
         node.apply(node.goal(sha256="0" * 64))
     assert "not the one that was pinned" in str(changed.value)

@@ -1,0 +1,129 @@
+"""What is said of staged data that does not fit: the figures, and what would make room. In plans and in errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sparkbuild.core.errors import SpaceError, SparkbuildError
+from sparkbuild.core.plan import RUN, Plan
+from sparkbuild.core.reasons import Reason
+from sparkbuild.plugin import units
+from sparkbuild.staging.eviction import Eviction, Need
+
+if TYPE_CHECKING:
+    from sparkbuild.core.goal import Goal
+    from sparkbuild.plugin.session import Session
+
+_ROUND = 1_000_000  # bytes: what is free moves meanwhile
+
+
+def told(made: Plan, found: Iterable[Eviction], *, evict: bool) -> Plan:
+    """The plan, with further reasons for staged data that does not fit. `evict`: what may go will, where that is
+    enough.
+
+    It is no more than an estimate, so it stops nothing: staging itself counts again, file by file.
+    """
+    of = {task: one for one in found for task in one.need.tasks}
+    steps = (
+        msgspec.structs.replace(step, reasons=(*step.reasons, *_reasons(of[step.goal.task], evict=evict)))
+        if step.goal.uri.scheme == "staged" and step.goal.task in of
+        else step
+        for step in made
+    )
+    return Plan(tuple(steps))
+
+
+def _reasons(one: Eviction, *, evict: bool) -> tuple[Reason, ...]:
+    head = "does not fit yet" if evict and one.chosen is not None else "will be refused"
+    texts = [f"{head}: {figures(one.need)}"]
+    if not evict:
+        texts.append(advice(one))
+    return tuple(Reason("room", text) for text in texts)
+
+
+def figures(need: Need) -> str:
+    """What is found, and what is wanted, in one line."""
+    blocks = f" of {len(need.tasks)} blocks" if need.tasks[1:] else ""
+    least = "at least " if need.unsized else ""
+    spare = f" + {units.size(need.min_free)} to stay free (min_free, {_file(need.keeper)})" if need.min_free else ""
+    return (
+        f"found {units.size(need.free)} free, wanted {least}{units.size(need.write)} for the data{blocks}{spare}: "
+        f"{units.size(need.short)} missing"
+    )
+
+
+def advice(one: Eviction) -> str:
+    """What would make room: the command that does, or that none would, and what else."""
+    if one.chosen is not None:
+        return f"{_command(one.need)}, which removes {units.size(one.back)} of other staged data"
+    could = f"{units.size(one.could)} of other staged data may go" if one.could else "no other staged data may go"
+    return f"evicting cannot help, {could}: {_otherwise(one)}"
+
+
+def _otherwise(one: Eviction) -> str:
+    need = one.need
+    too_much = need.min_free + need.write > need.total
+    size = f"{units.size(need.total)} in all"
+    for free, how in ((need.free, ""), (need.free + one.could, f", with {_command(need)}")):
+        if need.min_free and free > need.write:
+            most = (free - need.write) // _ROUND * _ROUND or free - need.write
+            text = f"lower min_free in {_file(need.keeper)} to at most {most:_}{how}"
+            return f"{text}; the disk has {size}" if too_much else text
+    if too_much:
+        return f"a larger file system is needed: this one has {size}"
+    return f"make {units.size(need.short - one.could)} more free there"
+
+
+def command(found: Iterable[Eviction], named: list[str]) -> str:
+    """What makes what was named, room first."""
+    if all(name.partition(":")[0] == "stage" for name in named):
+        return f"doit {' '.join(named)} --evict"
+    tasks = [task for one in found for task in one.need.tasks]
+    return f"doit {' '.join(_recipes(tasks))} --evict && doit {' '.join(named)}"
+
+
+def refusal(one: Eviction) -> SpaceError:
+    """Removing what may go would not be enough."""
+    stay = [f"{units.size(folder.frees)} in {folder.dst} stay: {why}" for folder, why in one.staying]
+    return SpaceError(
+        f"{', '.join(one.need.tasks)}: removing other staged data does not make enough room on {one.need.node}",
+        found="\n".join([f"{units.size(one.need.free)} free, {units.size(one.could)} may go", *stay]),
+        wanted=figures(one.need).partition("wanted ")[2],
+        next=f"{_otherwise(one)}; nothing was removed",
+    )
+
+
+def advised(session: Session, goal: Goal, error: SpaceError) -> SpaceError:
+    """The error of a staging, with what would make room for all that is still to be staged of the recipe there."""
+    from sparkbuild.plugin import evicting  # noqa: PLC0415 - only when there was no room
+
+    recipe = goal.uri.path.partition("/")[0]
+    left = [
+        one
+        for one in session.goals.by_task.values()
+        if one.uri.scheme == "staged" and one.node == goal.node and one.target not in session.made
+    ]
+    try:
+        steps = [session.step(one) for one in left if one.uri.path.partition("/")[0] == recipe]
+        found = evicting.planned(session, Plan(tuple(step for step in steps if step.state == RUN)))
+    except SparkbuildError:
+        return error  # the node does not say; that there is no room is told all the same
+    for one in found:
+        if goal.task in one.need.tasks:
+            return SpaceError(error.what, where=error.where, found=error.found, wanted=error.wanted, next=advice(one))
+    return error
+
+
+def _command(need: Need) -> str:
+    return f"doit {' '.join(_recipes(need.tasks))} --evict"
+
+
+def _recipes(tasks: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(":".join(task.split(":")[:2]) for task in tasks))
+
+
+def _file(task: str) -> str:
+    return f"recipes/{task.split(':')[1]}/recipe.toml"
