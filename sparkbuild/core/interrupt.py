@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -106,6 +107,8 @@ class Cancel:
 
 cancel = Cancel()
 
+_NUDGES = (0.05, 0.2, 0.5)  # seconds before each
+
 
 @contextmanager
 def handling(target: Cancel = cancel) -> Iterator[None]:
@@ -121,13 +124,48 @@ def handling(target: Cancel = cancel) -> Iterator[None]:
         if not target.is_held:  # a second ctrl-C comes through as well: the user means it
             raise stop
 
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if caught != signal.SIGHUP or signal.getsignal(caught) != signal.SIG_IGN:
-                before[caught] = signal.signal(caught, handler)
-    try:
+    if threading.current_thread() is not threading.main_thread():
         yield
+        return
+    caught = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        caught.remove(signal.SIGHUP)
+    before: dict[int, Any] = {number: signal.signal(number, handler) for number in caught}
+    try:
+        with _noticed():
+            yield
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+@contextmanager
+def _noticed() -> Iterator[None]:
+    """Have the main thread look at a signal that came just before it began to wait for something.
+
+    Python runs handlers between two steps of the main thread. One that comes after the last look and before a wait for
+    a lock is not seen before that wait ends, which may be hours. A second signal wakes the thread up: one whose handler
+    does nothing, sent some times, since it can be missed in the same way.
+    """
+    main, ended, (reader, writer) = threading.get_ident(), threading.Event(), os.pipe()
+
+    def nudge() -> None:
+        while numbers := os.read(reader, 64):
+            for pause in _NUDGES if set(numbers) != {signal.SIGURG} else ():
+                if ended.wait(pause):
+                    return
+                signal.pthread_kill(main, signal.SIGURG)
+
+    os.set_blocking(writer, False)  # as set_wakeup_fd wants it
+    old, old_fd = signal.signal(signal.SIGURG, lambda _number, _frame: None), signal.set_wakeup_fd(writer)
+    watcher = threading.Thread(target=nudge, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(old_fd)
+        ended.set()
+        os.close(writer)
+        watcher.join()
+        os.close(reader)
+        signal.signal(signal.SIGURG, old)
