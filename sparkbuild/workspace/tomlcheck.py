@@ -178,9 +178,10 @@ class _Check:
 
     def _of_another_kind(self, path: Path, key: str, kinds: Kinds) -> None:
         others, tag = kinds.having(key), f'{kinds.field} = "{kinds.tag}"'
+        what = f"this {name_of(path)}" if path else "this file"
         self.add(
             (*path, key),
-            f"`{key}` is a key of kind {' or '.join(others)}, and this {name_of(path)} is of kind {kinds.tag}",
+            f"`{key}` is a key of kind {' or '.join(others)}, and {what} is of kind {kinds.tag}",
             f"{tag} on line {self.document.line((*path, kinds.field))}",
             f"keys of kind {kinds.tag}: {', '.join(sorted(kinds.keys))}",
             f"take `{key}` out, or write " + " or ".join(f'{kinds.field} = "{other}"' for other in others),

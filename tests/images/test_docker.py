@@ -336,7 +336,7 @@ def test_each_node_of_a_recipe_gets_the_image(tmp_path: Path) -> None:
         (TOML.replace("../other/serve.py", "../other/../../x"), "leads out of its folder"),
         (TOML.replace("../other/serve.py", "../other/ranks.py"), "two files would both become files/ranks.py"),
         (TOML + 'requirements = "requirements.lock"\n', "requirements.lock does not exist"),
-        (TOML + "imports = []\n", "unknown key `imports`"),
+        (TOML + "imports = []\n", "`imports` is a key of kind venv, and this file is of kind docker"),
         (TOML + 'env = { "A=B" = "x" }\n', "`A=B` cannot be a name"),
         (TOML + 'platform = "linux/riscv64"\n', "`platform` does not fit"),
         ('kind = "docker"\nlock = "pins"\n', "there is nothing in the image"),

@@ -198,8 +198,8 @@ def test_groups_are_listed_with_what_they_stand_for(models: Models) -> None:
     lines = models.ok("list", "stage").out.splitlines()
     assert [line.split(None, 1) for line in lines[:3]] == [
         ["stage", "stage all of the workspace (2)"],
-        ["stage:one", "stage all of one (1)"],
-        ["stage:one:local", "stage all of one:local (1)"],
+        ["stage:one", "stage all that one wants (1 step)"],
+        ["stage:one:local", "stage all that one wants on local (1 step)"],
     ]
     assert "All tasks of the workspace" not in models.ok("list", "-b").out
 
