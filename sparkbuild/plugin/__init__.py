@@ -9,7 +9,7 @@ _before = sys.excepthook
 
 
 def _quiet(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A ctrl-C while doit still loads this room, before `core.interrupt` listens: nothing was begun, nothing is said."""
+    """A ctrl-C while doit still loads this room, before `core.interrupt` listens: nothing was begun."""
     if not issubclass(kind, KeyboardInterrupt):
         _before(kind, error, trace)
 

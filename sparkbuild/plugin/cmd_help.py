@@ -22,6 +22,8 @@ class Help(FactCommand, DoitHelp):  # type: ignore[misc]
         """See FactCommand; only help on a task needs a workspace."""
         if len(args) > 1:
             raise InvalidCommand("name one command or task: doit help <name>")
+        if args and args[0].startswith(("health:", "verify:")):  # commands that are spelled as tasks
+            args = [args[0].partition(":")[0]]
         if not args or args[0] == "task" or args[0] in self.cmds:
             return DoitHelp.execute(self, params, args)
         return super().execute(params, args)
@@ -41,5 +43,5 @@ def of_task(name: str, tasks: Iterable[Any]) -> str:
     options = options_of(parts[0]) if parts else options_of(known[name]) if name in known else {}
     shown = {one["name"]: one for spelled, one in options.items() if not parts or spelled == EVICT}
     doc = known[name].doc if name in known else ""
-    head = f"{name}  {f'{len(parts)} tasks' if parts and ':' not in name else doc}\n"
+    head = f"{name}  {f'{len(parts)} tasks' if parts and (':' not in name or not doc) else doc}\n"
     return head + "".join(f"{line}\n" for one in shown.values() for line in CmdOption(one).help_doc())

@@ -94,8 +94,8 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         """Options may stand before or after names; doit's getopt stops at the first name. Not so for `run`, where what
         follows a task are that task's own options. `--help` is the same as `doit help COMMAND`.
         """
-        words = list(in_args)
-        if HELP.intersection(itertools.takewhile(_is_option, words) if self.execute_tasks else words):
+        words: list[str] = list(in_args)
+        if HELP.intersection([*itertools.takewhile(_is_option, words)] if self.execute_tasks else words):
             self.outstream.write(f"{self.help()}\n")
             return 0
         known = [f"--{option.long}" for option in self.cmdparser.options if option.long]
@@ -186,6 +186,8 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         found: dict[str, Goal] = {}
         for name in names:
             matching = self.matching(name, known) if "*" in name else known.get(name, [])
+            if not matching and "*" in name and not fnmatch.filter(known, name):
+                raise InvalidCommand(f"no task matches {name!r}\n  next:   doit list")
             if not matching and not self.execute_tasks:
                 raise InvalidCommand(f"{name} is no goal: there is nothing to plan, it runs whenever it is asked for")
             found |= {task: goals[task] for task in matching}

@@ -41,8 +41,8 @@ def told(text: str, command: str, words: Sequence[str], known: Iterable[str]) ->
 
 
 def no_option(option: str, owner: str, known: Iterable[str], command: str = "") -> str:
-    """The message for an option that `owner` has not, a task, or doit with a `command`; `known` are those that it has, as
-    typed. Of a command they are not listed, since most are doit's own.
+    """The message for an option that `owner` has not, a task, or doit with a `command`. `known`: those that it has, as
+    typed; of a command they are not listed, since most are doit's own.
     """
     from sparkbuild.workspace.suggest import nearest  # noqa: PLC0415 - only after a typing error
 

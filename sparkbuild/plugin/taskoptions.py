@@ -15,10 +15,14 @@ from sparkbuild.plugin.misread import no_option
 EVICT = "--evict"  # acts on all that a name stands for, so that groups and patterns take it too
 
 
-def selection(words: Sequence[str], tasks: Mapping[str, Any], own: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
+def selection(
+    words: Sequence[str], tasks: Mapping[str, Any], own: Mapping[str, str]
+) -> list[tuple[str, dict[str, str]]]:
     """The names of a command line, each with its options and their values. What follows a task that takes arguments is
-    no name. `own`: the options of doit itself, each with how it is typed. Raises InvalidCommand for an option that what it stands behind has not:
-    doit takes any beginning of one, and tells nothing of those of groups.
+    no name. `own`: the options of doit itself, each with how it is typed.
+
+    Raises InvalidCommand for an option that what it stands behind has not: doit takes any beginning of one, which is
+    not looked for here, and knows nothing of those of groups.
     """
     found: list[tuple[str, dict[str, str]]] = []
     rest = iter(words)

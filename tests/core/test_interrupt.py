@@ -57,7 +57,7 @@ def test_nothing_of_it_stays() -> None:
     subprocess.run([sys.executable, "-c", LEAVING], cwd=REPOSITORY, timeout=30, check=True)
 
 
-# One signal comes twice in a row, as from `timeout` or a wrapper in the terminal's foreground group; then a real second.
+# One signal comes twice in a row, as from `timeout` or a wrapper in the terminal's group; then a real second.
 TWICE = """
 import os, signal, threading, time
 from sparkbuild.core.interrupt import Interrupted, handling
