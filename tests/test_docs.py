@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +13,7 @@ import pytest
 import tomli
 
 from sparkbuild.workspace import schema, sourcelock, stagingschema
+from tests.workspace_tool import Tool
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -212,7 +214,7 @@ COMMANDS = {
     "verify",
     "why",
 }
-WITHHELD = {"clean", "dumpdb", "info", "reset-dep"}  # of doit's own commands
+WITHHELD = {"clean", "dumpdb", "info", "reset-dep", "strace", "tabcompletion"}  # of doit's own commands
 TASKS = {"artifact", "bench", "image", "lock", "prune", "repro", "serve", "source", "stage", "stop", "sync", "test"}
 
 
@@ -221,8 +223,21 @@ def test_the_commands_are_those_of_the_package():
     commands = set(project["entry-points"]["doit.COMMAND"])
     assert commands - WITHHELD <= COMMANDS
     readme = (ROOT / "README.md").read_text()
-    for name in commands - WITHHELD - {"run"}:
+    for name in commands - WITHHELD - {"run", "forget", "help", "ignore"}:
         assert f"`doit {name}" in readme
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "stage"]], ids=" ".join)
+def test_what_list_is_shown_to_print_is_what_it_prints(tmp_path: Path, words: list[str]) -> None:
+    text = section((ROOT / "docs/commands.md").read_text(), "## `doit list`")
+    sample = text.split(f"    $ doit {' '.join(words)}\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    for name in ("images/harness", "images/llamacpp", "recipes/demo"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "locks").mkdir()
+    for name in ("locks/demo.source.lock", "locks/harness.source.lock", "dodo.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    printed = Tool(tmp_path).ok(*words).out.splitlines()
+    assert [line.removeprefix("    ") for line in sample] == [line.rstrip() for line in printed]
 
 
 @pytest.mark.parametrize("path", DOCS, ids=shown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -108,15 +109,24 @@ class Cancel:
 cancel = Cancel()
 
 _NUDGES = (0.05, 0.2, 0.5)  # seconds before each
+_ECHO = 0.25  # seconds within which the same signal is the same ctrl-C; nobody presses it twice as fast
 
 
 @contextmanager
 def handling(target: Cancel = cancel) -> Iterator[None]:
     """Turn SIGINT, SIGTERM and SIGHUP (a terminal that was closed) into Interrupted in the main thread for the duration
     of a run. A SIGHUP that is ignored already stays so: that is what nohup is for.
+
+    One ctrl-C may come twice: the terminal sends it to all of the foreground group, and so does `timeout`, a script or
+    another wrapper in that group that hands it on. The echo is no second one, which would cut the cleaning short.
     """
+    came: dict[int, float] = {}
 
     def handler(signum: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if now - came.get(signum, -_ECHO) < _ECHO:
+            return
+        came[signum] = now
         stop = Interrupted(128 + signum)
         stop.again = target.stopped
         if not target.stopped:

@@ -81,9 +81,9 @@ class LocalAgent:
             if reply.result is None:
                 reply.broken(stderr.read().decode(errors="replace"), process.wait())
         finally:
-            stdin.close()
-            stdout.close()
-            stderr.close()
+            for stream in (stdin, stdout, stderr):
+                with contextlib.suppress(BrokenPipeError):  # what it did not read any more is still in the buffer
+                    stream.close()
             child.end(process, grace=2.0)
         return reply.outcome()
 

@@ -35,7 +35,7 @@ class Unsure(TaskFailed):  # type: ignore[misc]
 
 
 class _Action(BaseAction, ABC):  # type: ignore[misc]
-    """What doit wants of an action."""
+    """What doit wants of an action, and what a run wants of ours."""
 
     def __init__(self) -> None:
         self.task: Any = None
@@ -64,6 +64,11 @@ class _Action(BaseAction, ABC):  # type: ignore[misc]
             self._failed(here, log, start, message)
             return TaskError(message)
         return None
+
+    def check(self, here: Session) -> None:
+        """Look at the task's arguments, before any task of the run begins; raises SparkbuildError for wrong ones. For
+        an action of a task that takes some.
+        """
 
     @abstractmethod
     def work(self, here: Session, log: Path) -> None:

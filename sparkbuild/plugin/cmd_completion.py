@@ -2,61 +2,117 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from doit.exceptions import InvalidCommand
 
 from sparkbuild.plugin.command import FactCommand
+from sparkbuild.plugin.misread import OF_TASKS
 
-_COMMANDS = "clean completion forget health help ignore info list logs outdated plan run status trust verify why"
-_RECIPE_COMMANDS = "logs|status"
-# `lock:update` and `outdated` take what there are tasks `lock:update:...` of: locks, and recipes as `serve:NAME`.
-_PINNED = "lock:update|outdated"
+_WITHHELD = {"clean", "dumpdb", "info", "reset-dep", "strace", "tabcompletion"}  # what a workspace refuses
+# What some commands take, as a filter over the names of tasks: recipes, staged places, what can be updated.
+_NAMES = {
+    "logs": "s/^serve:\\([^ ]*\\).*/\\1/p",
+    "status": "s/^serve:\\([^ ]*\\).*/\\1/p",
+    "verify": "s/^stage:\\([^ ]*\\).*/\\1/p",
+    "lock:update": "s/^lock:update:\\([^ ]*\\).*/\\1/p",
+    "outdated": "s/^lock:update:\\([^ ]*\\).*/\\1/p",
+}
 
 # The colon is one of bash's word breaks, so `serve:de<TAB>` arrives as three words: they are joined for matching, and
 # what is already typed up to the last colon is cut from the answers.
-_BASH = f"""\
-_sparkbuild_complete() {{
-    local word line prefix
-    line="${{COMP_LINE:0:COMP_POINT}}"
-    word="${{line##* }}"
+_BASH = """\
+_sparkbuild_complete() {
+    local word line prefix names
+    line="${COMP_LINE:0:COMP_POINT}"
+    word="${line##* }"
     local -a found
-    case " $line" in
-        *" logs "*|*" status "*)
-            found=($("${{COMP_WORDS[0]}}" list -q 2>/dev/null | sed -n 's/^serve:\\([^ ]*\\).*/\\1/p')) ;;
-        *" lock:update "*|*" outdated "*)
-            found=($("${{COMP_WORDS[0]}}" list -q 2>/dev/null | sed -n 's/^lock:update:\\([^ ]*\\).*/\\1/p')) ;;
-        *" completion "*) found=(bash zsh) ;;
-        *) found=($("${{COMP_WORDS[0]}}" list -q 2>/dev/null) {_COMMANDS}) ;;
-    esac
-    COMPREPLY=($(compgen -W "${{found[*]}}" -- "$word"))
-    prefix="${{word%"${{word##*:}}"}}"
-    COMPREPLY=("${{COMPREPLY[@]#"$prefix"}}")
-}}
+    if [[ $word == -* ]]; then
+        case " $line" in
+@OPTIONS@
+        esac
+    else
+        case " $line" in
+@NAMES@
+            *" completion "*) found=(bash zsh) ;;
+            *" health "*|*" trust "*) ;;
+            *" plan "*|*" why "*|*" list "*|*" forget "*|*" ignore "*)
+                found=($("${COMP_WORDS[0]}" list -q 2>/dev/null)) ;;
+            *) found=($("${COMP_WORDS[0]}" list -q 2>/dev/null) @COMMANDS@) ;;
+        esac
+    fi
+    COMPREPLY=($(compgen -W "${found[*]}" -- "$word"))
+    prefix="${word%"${word##*:}"}"
+    COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
+}
 complete -F _sparkbuild_complete doit ./doitw doitw
 """
 
-_ZSH = f"""\
+_ZSH = """\
 #compdef doit doitw
-_sparkbuild_complete() {{
-    local -a tasks commands
-    if [[ ${{words[2]}} == ({_RECIPE_COMMANDS}) && CURRENT -gt 2 ]]; then
-        tasks=(${{(f)"$(${{words[1]}} list -q 2>/dev/null | sed -n 's/^serve:\\([^ ]*\\).*/\\1/p')"}})
-        compadd -a tasks
-        return
+_sparkbuild_complete() {
+    local -a found
+    local line=" ${(j: :)words[1,CURRENT-1]} "
+    if [[ $words[CURRENT] == -* ]]; then
+        case "$line" in
+@OPTIONS@
+        esac
+    else
+        case "$line" in
+@NAMES@
+            *" completion "*) found=(bash zsh) ;;
+            *" health "*|*" trust "*) ;;
+            *) found=(${(f)"$(${words[1]} list -q 2>/dev/null)"}); (( CURRENT == 2 )) && found+=(@COMMANDS@) ;;
+        esac
     fi
-    if [[ ${{words[2]}} == ({_PINNED}) && CURRENT -gt 2 ]]; then
-        tasks=(${{(f)"$(${{words[1]}} list -q 2>/dev/null | sed -n 's/^lock:update:\\([^ ]*\\).*/\\1/p')"}})
-        compadd -a tasks
-        return
-    fi
-    tasks=(${{(f)"$(${{words[1]}} list -q 2>/dev/null | sed 's/ *$//')"}})
-    commands=({_COMMANDS})
-    compadd -a tasks
-    (( CURRENT == 2 )) && compadd -a commands
-}}
+    compadd -a -- found
+}
 compdef _sparkbuild_complete doit doitw ./doitw
 """
+_LISTED = {"bash": '$("${COMP_WORDS[0]}" list -q', "zsh": '${(f)"$(${words[1]} list -q'}
+_END = {"bash": "", "zsh": '"}'}
+
+
+def script(shell: str, commands: Iterable[str]) -> str:
+    """The script for bash or zsh. `commands`: the names of all commands of doit."""
+    options = [f'            *" {name} "*) found=({" ".join(found)}) ;;' for name, found in _of_commands().items()]
+    options += [f'            *" {name}"*) found=({" ".join(found)}) ;;' for name, found in _of_tasks().items()]
+    names = [
+        f"            *\" {name} \"*) found=({_LISTED[shell]} 2>/dev/null | sed -n '{text}'){_END[shell]}) ;;"
+        for name, text in _NAMES.items()
+    ]
+    text = {"bash": _BASH, "zsh": _ZSH}[shell]
+    text = text.replace("@OPTIONS@", "\n".join(options)).replace("@NAMES@", "\n".join(names))
+    return text.replace("@COMMANDS@", " ".join(name for name in commands if name not in _WITHHELD))
+
+
+def _of_commands() -> dict[str, list[str]]:
+    """The options of our commands."""
+    from sparkbuild.plugin import (  # noqa: PLC0415 - only for this command
+        cmd_health,
+        cmd_list,
+        cmd_logs,
+        cmd_outdated,
+        cmd_plan,
+        cmd_status,
+        cmd_trust,
+        cmd_verify,
+    )
+
+    classes: list[type[FactCommand]] = [
+        cmd_health.Health, cmd_list.List, cmd_logs.Logs, cmd_outdated.Outdated, cmd_plan.PlanCommand,
+        cmd_status.Status, cmd_trust.Trust, cmd_verify.Verify,
+    ]  # fmt: skip
+    return {one.name: [f"--{option['long']}" for option in one.cmd_options if option.get("long")] for one in classes}
+
+
+def _of_tasks() -> dict[str, list[str]]:
+    """The options of tasks, by how their names begin."""
+    found: dict[str, list[str]] = {"lock:update": ["--dry-run"]}
+    for option, kind in OF_TASKS.items():
+        found.setdefault(kind, []).append(option)
+    return found
 
 
 class Completion(FactCommand):
@@ -71,8 +127,7 @@ class Completion(FactCommand):
     def execute(self, params: Any, args: Any) -> int:
         """Needs no workspace, so no dodo.py is loaded."""
         del params
-        scripts = {"bash": _BASH, "zsh": _ZSH}
-        if len(args) != 1 or args[0] not in scripts:
+        if len(args) != 1 or args[0] not in _LISTED:
             raise InvalidCommand("name a shell: doit completion bash, or doit completion zsh")
-        self.outstream.write(scripts[args[0]])
+        self.outstream.write(script(args[0], self.loader.cmd_names))
         return 0

@@ -13,7 +13,7 @@ from doit.exceptions import InvalidCommand
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.survey import everywhere
 from sparkbuild.plugin import health
-from sparkbuild.plugin.command import FactCommand
+from sparkbuild.plugin.command import HELP, FactCommand
 from sparkbuild.plugin.hints import spoken
 
 if TYPE_CHECKING:
@@ -37,15 +37,22 @@ class Health(FactCommand):
         return report(self.session, pos_args or [], self.outstream, as_json=as_json)
 
 
-def spelled_as_task(session: Session, words: Sequence[str], out: TextIO) -> int:
+def spelled_as_task(command: FactCommand, words: Sequence[str], out: TextIO) -> int:
     """`doit health:4nodes health:pair --json`: the same, written as tasks are; the exit code."""
+    if HELP.intersection(words):
+        out.write(f"{Health(task_loader=command.loader).help()}\n")
+        return 0
     names = [word for word in words if word != "--json"]
     for name in names:
+        if name.startswith("-"):
+            from sparkbuild.plugin.misread import no_option  # noqa: PLC0415 - only after a typing error
+
+            raise InvalidCommand(no_option(name.partition("=")[0], words[0], ["--json"], Health.name))
         if not name.startswith(PREFIX):
             raise InvalidCommand(
                 f"{name} cannot be made along with a look at health\n  next:   doit health CLUSTER ..."
             )
-    return report(session, [name.removeprefix(PREFIX) for name in names], out, as_json="--json" in words)
+    return report(command.session, [name.removeprefix(PREFIX) for name in names], out, as_json="--json" in words)
 
 
 def report(session: Session, names: Iterable[str], out: TextIO, *, as_json: bool) -> int:

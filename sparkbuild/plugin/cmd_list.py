@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
+from collections.abc import Iterable
 from typing import Any
 
 from doit.cmd_list import List as DoitList
+from doit.exceptions import InvalidCommand
 
 from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin.command import FactCommand
@@ -41,7 +44,7 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
         session = self.session_or_none
         if session is None:
             return int(super()._execute(subtasks, quiet, status, private, list_deps, template, sort, pos_args))
-        self.checked(pos_args or [])
+        known = self.checked(pos_args or [])
         show_all = subtasks or not brief
         if self.session.listing:
             self._print_fast(quiet=quiet, downloads=subtasks)
@@ -53,10 +56,22 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
                 if task.has_subtask and ":" not in task.name:
                     members = groups.get(task.name) or task.task_dep
                     task.doc = f"{task.name} all of the workspace ({len(members)})"
+            pos_args = self._taken_apart(pos_args or [], known)
             if status:
                 session.plan(self.chosen([]))
             super()._execute(show_all, quiet, status, private, list_deps, template, sort, pos_args)
         return 2 if self.tell_problems() else 0
+
+    def _taken_apart(self, names: Iterable[str], known: Iterable[str]) -> list[str]:
+        """The names of tasks: patterns taken apart, which doit does for a run only."""
+        tasks = {task.name for task in self.task_list}
+        found: dict[str, None] = {}
+        for name in names:
+            matching = [one for one in fnmatch.filter(known, name) if one in tasks] if "*" in name else [name]
+            if not matching or not tasks.issuperset(matching):
+                raise InvalidCommand(f"no task matches {name!r}\n  next:   doit list")
+            found |= dict.fromkeys(matching)
+        return list(found)
 
     def execute(self, params: Any, args: Any) -> Any:
         """See FactCommand. The plain list is printed from the goals; only its rarer forms need doit's tasks."""

@@ -6,7 +6,6 @@ import contextlib
 import fnmatch
 import gc
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from doit.action import PythonAction
@@ -16,11 +15,13 @@ from doit.exceptions import InvalidCommand
 from doit.task import Stream
 
 from sparkbuild.core.plan import UNKNOWN, Plan
-from sparkbuild.plugin.command import FactCommand
-from sparkbuild.plugin.dependencies import check_label, goal_of
+from sparkbuild.plugin.action import _Action
+from sparkbuild.plugin.command import HELP, FactCommand
+from sparkbuild.plugin.dependencies import goal_of
 from sparkbuild.plugin.hints import spoken
 from sparkbuild.plugin.runner import runner
 from sparkbuild.plugin.silent import silent
+from sparkbuild.plugin.taskoptions import EVICT, selection
 
 if TYPE_CHECKING:
     from sparkbuild.plugin.session import Session
@@ -70,7 +71,7 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         if str((self.sel_tasks or [""])[0]).startswith("health:"):  # doit lets no task have a command's name
             from sparkbuild.plugin.cmd_health import spelled_as_task  # noqa: PLC0415 - other runs need none of it
 
-            return spelled_as_task(session, self.sel_tasks, self.outstream)
+            return spelled_as_task(self, self.sel_tasks, self.outstream)
         if str((self.sel_tasks or [""])[0]).startswith("verify:"):
             from sparkbuild.plugin import cmd_verify  # noqa: PLC0415 - as above
 
@@ -78,12 +79,19 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         gc.freeze()
         gc.enable()
         self._check_selection()
+        asked = next((name for name, options in self._selection() if HELP & options.keys()), "")
+        if asked:
+            from sparkbuild.plugin.cmd_help import of_task  # noqa: PLC0415 - only when it was asked for
+
+            self.outstream.write(of_task(asked, self.task_list))
+            return 0
         evicts = self._take_options(session)
         lacking = self.tell_problems(self._task_names())
         self._leave_out()
         PythonAction.pm_pdb = pdb
         self.control = TaskControl(self.task_list, auto_delayed_regex=auto_delayed_regex)
         self.control.process(self.sel_tasks)
+        self._check_arguments(session)
         if single:
             for name in self.control.selected_tasks:
                 self.control.tasks[name].task_dep = []
@@ -128,6 +136,13 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             if "*" in name and not fnmatch.filter(known, name):
                 raise InvalidCommand(f"no task matches {name!r}\n  next:   doit list")
 
+    def _check_arguments(self, session: Session) -> None:
+        """Wrong words behind a task that takes arguments are refused before anything begins."""
+        for name in self.control.selected_tasks:
+            for action in self.control.tasks[name].actions:
+                if isinstance(action, _Action):
+                    action.check(session)
+
     def _leave_out(self) -> None:
         """Take out of groups and patterns what is no part of them; doit makes both from the names alone."""
         goals, groups = self.session.goals, self.session.groups()
@@ -148,21 +163,11 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
 
     def _selection(self) -> list[tuple[str, dict[str, str]]]:
         """The names of the command line, each with its options (`--label`, ...) and their values."""
-        tasks = {task.name: task for task in self.task_list}
-        found: list[tuple[str, dict[str, str]]] = []
-        words = iter(self.sel_tasks)
-        for word in words:
-            if word.startswith("-") and found:
-                name, options = found[-1]
-                option = word.partition("=")[0]
-                options[option] = _value(tasks.get(name), word, words)
-                if option == "--label":
-                    check_label(options[option])
-                continue
-            found.append((word, {}))
-            if word in tasks and tasks[word].pos_arg is not None:
-                break
-        return found
+        own: dict[str, str] = {}  # doit's options, each as it is typed
+        for one in self.cmdparser.options:
+            value = "" if one.type is bool else " ..."
+            own |= {name: name + value for name in (f"--{one.long}", f"-{one.short}") if name.strip("-")}
+        return selection(self.sel_tasks, {task.name: task for task in self.task_list}, own)
 
     def _take_options(self, session: Session) -> bool:
         """Options that act on goals below what they are said of: `--stage` of a lane, and `--evict` of what is staged,
@@ -174,25 +179,14 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         for name, options in self._selection():
             if "--stage" in options:
                 session.staging |= stageoption.below(self.chosen([name]), options["--stage"])
-            if "--evict" in options and name.partition(":")[0] != "stage":
-                raise InvalidCommand(f"--evict is an option of what is staged: doit stage:<recipe> --evict, not {name}")
-            evicts = evicts or "--evict" in options
+            evicts = evicts or EVICT in options
         if evicts:
-            self.sel_tasks[:] = [word for word in self.sel_tasks if word != "--evict"]
+            self.sel_tasks[:] = [word for word in self.sel_tasks if word != EVICT]
         return evicts
 
     def _examples(self) -> list[str]:
         lines = [f"  doit {task.name:<24} {task.doc}" for task in self.task_list if _is_lane(task)]
         return [*lines[:8], "  doit list                     what else can be made"]
-
-
-def _value(task: Any, option: str, words: Iterator[str]) -> str:
-    """The value of a task's option, taken from the words after it where it is not in the same word."""
-    name, sep, value = option.removeprefix("--").partition("=")
-    takes_one = any(
-        param.get("long") == name and param.get("type") is not bool for param in (task.params if task else ())
-    )
-    return value if sep or not takes_one else next(words, "")
 
 
 def _say(told: Any, text: str) -> None:

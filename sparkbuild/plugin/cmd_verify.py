@@ -15,7 +15,7 @@ from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.run import Progress
 from sparkbuild.nodes.survey import everywhere, survey
 from sparkbuild.plugin import verifying
-from sparkbuild.plugin.command import FactCommand
+from sparkbuild.plugin.command import HELP, FactCommand
 from sparkbuild.plugin.hints import spoken
 from sparkbuild.plugin.progress import Display, display
 from sparkbuild.plugin.room import folder_of
@@ -66,6 +66,9 @@ class Verify(FactCommand):
 
 def spelled_as_task(command: FactCommand, words: Sequence[str], out: TextIO) -> int:
     """`doit verify:demo --full`: the same, written as tasks are; the exit code."""
+    if HELP.intersection(words):
+        out.write(f"{Verify(task_loader=command.loader).help()}\n")
+        return 0
     names, options = [], dict[str, Any]()
     rest = iter(words)
     for word in rest:
@@ -77,11 +80,14 @@ def spelled_as_task(command: FactCommand, words: Sequence[str], out: TextIO) -> 
             options[word.removeprefix("--")] = True
         elif word == "--json":
             options["as_json"] = True
+        elif word.startswith("-"):
+            from sparkbuild.plugin.misread import no_option  # noqa: PLC0415 - only after a typing error
+
+            known = [f"--{one['long']}" for one in Verify.cmd_options]
+            raise InvalidCommand(no_option(option, words[0], known, Verify.name))
         elif not word.startswith(PREFIX):
             raise InvalidCommand(
                 f"{word} cannot be made along with a look at staged data\n  next:   doit verify RECIPE ..."
-                if not word.startswith("-")
-                else f"{option}: doit help verify lists the options that it has"
             )
         else:
             names.append(STAGE + word.removeprefix(PREFIX))
@@ -101,9 +107,10 @@ def verify(
     """Look at all nodes at once, print a row for each staged folder; the exit code."""
     if full and scrub:
         raise InvalidCommand("--full reads everything and --scrub the next part: one of them")
-    if limit and not scrub:
-        raise InvalidCommand("--limit is an option of --scrub: --full reads everything")
     most = bytes_of(limit or LIMIT)
+    if limit and not scrub:
+        why = "--full reads everything" if full else "a quick look reads a sample"
+        raise InvalidCommand(f"--limit goes with --scrub: {why}\n  next:   doit verify --scrub --limit {limit}")
     session = command.session
     _refuse_unknown(command, names)
     chosen = command.chosen(names) if names else session.goals.by_task.values()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from doit.cmd_clean import Clean as DoitClean
+from doit.cmd_completion import TabCompletion as DoitTabCompletion
 from doit.cmd_dumpdb import DumpDB as DoitDumpDB
 from doit.cmd_info import Info as DoitInfo
 from doit.cmd_resetdep import ResetDep as DoitResetDep
+from doit.cmd_strace import Strace as DoitStrace
 from doit.exceptions import InvalidCommand
 
 from sparkbuild.plugin.command import FactCommand
@@ -47,3 +49,17 @@ class ResetDep(_Withheld, DoitResetDep):  # type: ignore[misc]
 
     name = "reset-dep"
     instead = "what is there is always looked at, so there is nothing to reset"
+
+
+class Strace(_Withheld, DoitStrace):  # type: ignore[misc]
+    """The command `strace`."""
+
+    name = "strace"
+    instead = "it looks for files that a task reads, and goals are no files. doit why TASK names what one stands on"
+
+
+class TabCompletion(_Withheld, DoitTabCompletion):  # type: ignore[misc]
+    """The command `tabcompletion`."""
+
+    name = "tabcompletion"
+    instead = "doit completion bash, or zsh, knows the tasks of a workspace"

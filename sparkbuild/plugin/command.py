@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,8 @@ from sparkbuild.plugin.hints import spoken
 if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
     from sparkbuild.plugin.session import Session
+
+HELP = frozenset({"--help", "-h"})
 
 
 class FactCommand(DoitCmdBase):  # type: ignore[misc]
@@ -89,22 +92,35 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
 
     def parse_execute(self, in_args: Any) -> Any:
         """Options may stand before or after names; doit's getopt stops at the first name. Not so for `run`, where what
-        follows a task are that task's own options.
+        follows a task are that task's own options. `--help` is the same as `doit help COMMAND`.
         """
+        words: list[str] = list(in_args)
+        if HELP.intersection([*itertools.takewhile(_is_option, words)] if self.execute_tasks else words):
+            self.outstream.write(f"{self.help()}\n")
+            return 0
+        known = [f"--{option.long}" for option in self.cmdparser.options if option.long]
         if not self.execute_tasks:
             import getopt  # noqa: PLC0415
 
             try:
-                options, names = getopt.gnu_getopt(in_args, self.cmdparser.get_short(), self.cmdparser.get_long())
+                options, names = getopt.gnu_getopt(words, self.cmdparser.get_short(), self.cmdparser.get_long())
             except getopt.GetoptError as error:
-                raise InvalidCommand(f"{error}; doit help {self.name} lists its options") from error
-            in_args = [piece for pair in options for piece in pair if piece] + names
+                raise InvalidCommand(spoken(self._no_option(error.opt, str(error), known))) from error
+            words = [piece for pair in options for piece in pair if piece] + names
         try:
-            return super().parse_execute(in_args)
+            return super().parse_execute(words)
         except CmdParseError as error:
             from sparkbuild.plugin.misread import told  # noqa: PLC0415 - only after a typing error
 
-            raise InvalidCommand(spoken(told(str(error), self.name, in_args))) from error
+            raise InvalidCommand(spoken(told(str(error), self.name, words, known))) from error
+
+    def _no_option(self, option: str, text: str, known: list[str]) -> str:
+        from sparkbuild.plugin.misread import no_option  # noqa: PLC0415 - only after a typing error
+
+        if "not recognized" not in text:
+            return f"{text}; doit help {self.name} lists its options"
+        spelled = f"--{option}" if option and len(option) > 1 else f"-{option}"
+        return no_option(spelled, f"doit {self.name}", known, self.name)
 
     session_or_none: Session | None = None
 
@@ -170,6 +186,8 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         found: dict[str, Goal] = {}
         for name in names:
             matching = self.matching(name, known) if "*" in name else known.get(name, [])
+            if not matching and "*" in name and not fnmatch.filter(known, name):
+                raise InvalidCommand(f"no task matches {name!r}\n  next:   doit list")
             if not matching and not self.execute_tasks:
                 raise InvalidCommand(f"{name} is no goal: there is nothing to plan, it runs whenever it is asked for")
             found |= {task: goals[task] for task in matching}
@@ -189,6 +207,10 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         for error in problems.values():
             sys.stderr.write(spoken(f"ERROR: {error}\n"))
         return len(problems)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-")
 
 
 def _nothing_left(name: str, problems: Iterable[SparkbuildError]) -> str:
@@ -227,5 +249,5 @@ def _unknown(name: str, names: list[str], commands: list[str]) -> str:
     lines = [f"there is no task {name!r}"]
     if close:
         lines.append(f"  did you mean: {', '.join(dict.fromkeys(close[:3]))}?")
-    lines.append("  next:   doit list")
+    lines.append(f"  next:   {'python -m sparkbuild init DIR makes a workspace' if name == 'init' else 'doit list'}")
     return "\n".join(lines)

@@ -47,15 +47,7 @@ def pin_all(lock: SourceLock, asked: Mapping[str, str], run: Run) -> list[Change
 
     Raises LockError for a name that is none, and the error of the first component that cannot be had.
     """
-    kinds = _kinds(lock)
-    # `runtime.base` is enough for `runtime.base.image`
-    asked = {name if name in kinds else _whole(name, kinds): ref for name, ref in asked.items()}
-    for name, ref in asked.items():
-        if name not in kinds:
-            hint = did_you_mean(name, _asked_for(kinds)) or "a component of the lock"
-            raise LockError(f"{lock.path} has no component `{name}` to update", where=f"{lock.path}:1", wanted=hint)
-        if not ref:
-            raise LockError(f"`{name}=` names nothing", wanted=f"{name}=<branch, tag, commit or version>")
+    kinds, asked = _kinds(lock), check_asked(lock, asked)
     if asked:
         return [_pin(kinds[name], name, ref, lock, run) for name, ref in asked.items()]
     followed = [(name, ref) for name in dict.fromkeys(kinds) if (ref := _followed(kinds[name], name, lock))]
@@ -66,6 +58,20 @@ def pin_all(lock: SourceLock, asked: Mapping[str, str], run: Run) -> list[Change
             next=_example(kinds, lock.name),
         )
     return [_pin(kinds[name], name, ref, lock, run) for name, ref in followed]
+
+
+def check_asked(lock: SourceLock, asked: Mapping[str, str]) -> dict[str, str]:
+    """The refs by the whole names of their components. Raises LockError for a name that is none, or a ref that is."""
+    kinds = _kinds(lock)
+    # `runtime.base` is enough for `runtime.base.image`
+    found = {name if name in kinds else _whole(name, kinds): ref for name, ref in asked.items()}
+    for name, ref in found.items():
+        if name not in kinds:
+            hint = did_you_mean(name, _asked_for(kinds)) or "a component of the lock"
+            raise LockError(f"{lock.path} has no component `{name}` to update", where=f"{lock.path}:1", wanted=hint)
+        if not ref:
+            raise LockError(f"`{name}=` names nothing", wanted=f"{name}=<branch, tag, commit or version>")
+    return found
 
 
 def _asked_for(kinds: Mapping[str, str]) -> list[str]:

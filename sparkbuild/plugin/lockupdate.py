@@ -12,14 +12,16 @@ from doit import doit_cmd
 
 from sparkbuild.core.errors import LockError
 from sparkbuild.plugin.action import _Action
-from sparkbuild.plugin.lockpins import Change, pin_all
+from sparkbuild.plugin.lockpins import Change, check_asked, pin_all
 from sparkbuild.plugin.lockverify import run_of
+from sparkbuild.plugin.misread import no_option
 from sparkbuild.plugin.prebuilt import TASK, registry_images
 from sparkbuild.plugin.session import Session
 from sparkbuild.workspace import sourcelock
 from sparkbuild.workspace.suggest import did_you_mean
 
 _DRY = {"name": "dry_run", "long": "dry-run", "type": bool, "default": False, "help": "show the changes, write nothing"}
+_DRY_RUN = "--dry-run"
 _SHOWN = 12  # hex digits of a hash
 
 
@@ -32,10 +34,30 @@ class UpdateLock(_Action):
         super().__init__()
         self.name = name
 
-    def work(self, here: Session, log: Path) -> None:
-        """See the class."""
-        words = [word for word in self.task.pos_arg_val or [] if word != "--dry-run"]
-        dry = bool((self.task.options or {}).get("dry_run")) or len(words) < len(self.task.pos_arg_val or [])
+    def check(self, here: Session) -> None:
+        """See _Action: what is named must be there, and have what is asked for."""
+        name, recipe = self._named(here)
+        if recipe:
+            from sparkbuild.plugin import recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
+
+            recipepin.check(recipe, self._asked, here)
+        elif name in here.workspace.locks:
+            check_asked(here.workspace.locks[name], self._asked)
+
+    @property
+    def _words(self) -> list[str]:
+        return list(self.task.pos_arg_val or [])
+
+    @property
+    def _asked(self) -> dict[str, str]:
+        return dict(doit_cmd._CMDLINE_VARS or {})  # noqa: SLF001 - doit has no way to list them
+
+    def _named(self, here: Session) -> tuple[str, str]:
+        """The name, and the recipe that it is, "" when it is a lock."""
+        words = [word for word in self._words if word != _DRY_RUN]
+        wrong = next((word for word in words if word.startswith("-")), "")
+        if wrong:
+            raise LockError(no_option(wrong, self.task.name, [_DRY_RUN]))
         if len(words) != (0 if self.name else 1):
             raise LockError(
                 "name one lock, or one recipe with an image of a registry",
@@ -44,8 +66,13 @@ class UpdateLock(_Action):
                 f"doit lock:update {TASK}RECIPE [image=TAG] [--dry-run]",
             )
         name = self.name or words[0]
-        asked: dict[str, str] = dict(doit_cmd._CMDLINE_VARS or {})  # noqa: SLF001 - doit has no way to list them
-        recipe = self._recipe(name, here)
+        return name, self._recipe(name, here)
+
+    def work(self, here: Session, log: Path) -> None:
+        """See the class."""
+        name, recipe = self._named(here)
+        dry = bool((self.task.options or {}).get("dry_run")) or _DRY_RUN in self._words
+        asked = self._asked
         if recipe:
             from sparkbuild.plugin import recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 # and the tasks whose options these are
 OF_TASKS = {"--no-wait": "serve:", "--stage": "serve:", "--evict": "stage:", "--label": "bench:", "--again": "bench:"}
@@ -14,8 +14,10 @@ _SPELLED = {"num_process": "-n", "failure_verbosity": "--failure-verbosity"}  # 
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "yes or no"}
 
 
-def told(text: str, command: str, words: Sequence[str]) -> str:
-    """The message for an error `text` of doit's parser. `words` are what stood after the command."""
+def told(text: str, command: str, words: Sequence[str], known: Iterable[str]) -> str:
+    """The message for an error `text` of doit's parser. `words` are what stood after the command, `known` its options,
+    as typed.
+    """
     value = _VALUE.match(text)
     if value:
         name, kind, found = value.group(1), value.group(2), value.group(3).strip()
@@ -33,4 +35,22 @@ def told(text: str, command: str, words: Sequence[str]) -> str:
         kind = OF_TASKS[option]
         name = next((word for word in words if word.startswith(kind)), f"{kind}<recipe>")
         return f"{option} is an option of the task, and stands after its name: doit {name} {option}"
-    return f"{what}; doit help {command} lists the options that it has"
+    if "not recognized" in what:
+        return no_option(option, f"doit {command}", known, command)
+    return f"{what}; doit help {command} lists its options"
+
+
+def no_option(option: str, owner: str, known: Iterable[str], command: str = "") -> str:
+    """The message for an option that `owner` has not, a task, or doit with a `command`. `known`: those that it has, as
+    typed; of a command they are not listed, since most are doit's own.
+    """
+    from sparkbuild.workspace.suggest import nearest  # noqa: PLC0415 - only after a typing error
+
+    names = [name for name in known if name.startswith("--")]
+    lines = [f"{owner} has no option {option}"]
+    best = nearest(option, names)
+    if best:
+        lines.append(f"  did you mean: {best}?")
+    if not command:
+        lines.append(f"  wanted: {', '.join(names) or 'none: it has no options'}")
+    return "\n".join([*lines, f"  next:   doit help {command or owner}"])

@@ -43,6 +43,14 @@ def pin(name: str, asked: Mapping[str, str], here: Session, run: Run, *, dry: bo
     return [f"changed {found.where}", *change], {_KEY: new}
 
 
+def check(name: str, asked: Mapping[str, str], here: Session) -> None:
+    """Raise ConfigError when the recipe has no image to pin, or what is `asked` for cannot be meant. No network."""
+    recipe = here.workspace.recipes[name]
+    path = here.root / recipe.dir / "recipe.toml"
+    where = f"{here.relative(path)}:{toml.line_of(path, here.root, _KEY)}"
+    _tag(name, _of_registry(recipe, here, where), asked, where)
+
+
 def _of_registry(recipe: Recipe, here: Session, where: str) -> Reference:
     image = recipe.spec.image
     if is_reference(image):

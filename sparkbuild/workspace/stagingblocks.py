@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace.findings import Findings, Path
@@ -123,12 +124,12 @@ def _check_mirror(block: HubStaging, index: int, spec: RecipeFile, findings: Fin
     twice = sorted({repo for repo in block.repos if repo and block.repos.count(repo) > 1})
     if twice:
         wanted = "each repository once"
-        findings.add((*here, "repos"), "a repository stands there twice", found=", ".join(twice), wanted=wanted)
+        findings.add((*here, "repos"), "a repository stands there twice", found=_listed(twice), wanted=wanted)
     if len(block.repos) > 1 and _COMMIT.fullmatch(block.revision):
         findings.add(
             (*here, "revision"),
             "one commit cannot be the revision of several repositories",
-            found=f"{block.revision} for {', '.join(block.repos)}",
+            found=f"{block.revision} for {_listed(block.repos)}",
             wanted="a block for each repository, each with its revision",
         )
     taken = {
@@ -155,12 +156,13 @@ def _check_export(
     blocks: dict[str, Staging],
     findings: Findings,
 ) -> None:
-    if not export.repo and len(repos) > 1:
-        what, next_ = "`repo` says of which repository it is", f'add repo = "{repos[0]}", or another of these'
-        findings.add((*place, "repo"), what, found="no `repo`", wanted=", ".join(repos), next_=next_)
-    elif export.repo and repos and export.repo not in repos:
+    usable = [repo for repo in repos if repo]  # "" stands in place of one that is a mistake itself
+    if not export.repo and len(repos) > 1 and usable:
+        what, next_ = "`repo` says of which repository it is", f"add repo = {_toml(usable[0])}, or another of these"
+        findings.add((*place, "repo"), what, found="no `repo`", wanted=_listed(usable), next_=next_)
+    elif export.repo and usable == list(repos) != [] and export.repo not in repos:
         what = "a repository that the block does not have"
-        findings.add((*place, "repo"), what, found=export.repo, wanted=", ".join(repos))
+        findings.add((*place, "repo"), what, found=_toml(export.repo), wanted=_listed(repos))
     if not export.target.startswith("/"):
         findings.add(
             (*place, "target"),
@@ -195,3 +197,7 @@ def _check_binds(export: TreeExport | ComposedExport, place: Path, spec: RecipeF
 
 def _toml(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(_toml, names))

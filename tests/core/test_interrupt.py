@@ -55,3 +55,33 @@ for _ in range(3):
 
 def test_nothing_of_it_stays() -> None:
     subprocess.run([sys.executable, "-c", LEAVING], cwd=REPOSITORY, timeout=30, check=True)
+
+
+# One signal comes twice in a row, as from `timeout` or a wrapper in the terminal's group; then a real second.
+TWICE = """
+import os, signal, threading, time
+from sparkbuild.core.interrupt import Interrupted, handling
+
+seen = []
+with handling():
+    try:
+        os.kill(os.getpid(), {number})
+        time.sleep(5)
+    except Interrupted as stop:
+        seen.append(stop.again)
+    os.kill(os.getpid(), {number})
+    time.sleep(0.4)
+    try:
+        os.kill(os.getpid(), {number})
+        time.sleep(5)
+    except Interrupted as stop:
+        seen.append(stop.again)
+assert seen == [False, True], seen
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_echo_of_a_signal_is_no_second_one(number: int) -> None:
+    code = TWICE.format(number=int(number))
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, timeout=30, check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -54,7 +54,7 @@ def test_what_follows_a_task_with_arguments_is_its_own(doit: Tool) -> None:
     assert log.read_text() == "some words serve:nothing -x\n", done
 
 
-@pytest.mark.parametrize("command", ["clean", "dumpdb", "info", "reset-dep"])
+@pytest.mark.parametrize("command", ["clean", "dumpdb", "info", "reset-dep", "strace", "tabcompletion"])
 def test_commands_that_would_mislead_are_withheld(doit: Tool, command: str) -> None:
     assert f"doit {command} is not offered in a workspace" in doit.fails(command).err
 
@@ -169,20 +169,59 @@ def test_the_options_of_a_task_and_their_values_are_no_tasks(doit: Tool) -> None
     [
         ("--no-wait serve:r", "--no-wait is an option of the task, and stands after its name: doit serve:r --no-wait"),
         ("--again", "--again is an option of the task, and stands after its name: doit bench:<recipe> --again"),
-        ("serve:r --no-wiat", "option --no-wiat not recognized: that task has the options --no-wait, --stage"),
-        ("stop:r --x", "option --x not recognized: that task has no options"),
-        ("--rank 3 logs", "option --rank not recognized; doit help run lists the options that it has"),
+        (
+            "serve:r --no-wiat",
+            (
+                "serve:r has no option --no-wiat\n  did you mean: --no-wait?\n  wanted: --no-wait, --stage\n"
+                "  next:   doit help serve:r"
+            ),
+        ),
+        ("stop:r --x", "stop:r has no option --x\n  wanted: none: it has no options\n  next:   doit help stop:r"),
+        ("serve:r -c", "-c is an option of doit, and stands before the names: doit -c serve:r"),
+        ("serve:r -n 1", "-n is an option of doit, and stands before the names: doit -n ... serve:r"),
+        ("--rank 3 logs", "doit run has no option --rank\n  next:   doit help run"),
         ("-n x serve:r", "-n takes a whole number, and 'x' is none"),
         ("logs r --rank x", "--rank takes a whole number, and 'x' is none"),
         ("logs r -n", "option -n requires argument; doit help logs lists its options"),
         ("logs r --rank 1", "lane r has no rank 1: 0 to 0"),
-        ("plan --jsn", "option --jsn not recognized; doit help plan lists its options"),
+        ("plan --jsn", "doit plan has no option --jsn\n  did you mean: --json?\n  next:   doit help plan"),
+        ("forget --nope", "doit forget has no option --nope\n  next:   doit help forget"),
+        ("forget", "name what to forget: doit forget TASK, or doit forget --all"),
+        ("ignore", "name what to ignore: doit ignore TASK; doit forget TASK ends that"),
+        ("ignore serve:q", "there is no task 'serve:q'\n  did you mean: serve:s, serve:r, serve?\n  next:   doit list"),
+        ("help a b", "name one command or task: doit help <name>"),
+        ("help zzz", "there is no task 'zzz'\n  next:   doit list"),
+        ("plan stage:zz*", "no task matches 'stage:zz*'\n  next:   doit list"),
+        ("health:one --jsn", "health:one has no option --jsn\n  did you mean: --json?\n  next:   doit help health"),
     ],
 )
-def test_a_command_line_that_cannot_be_read_is_one_line(doit: Tool, words: str, text: str) -> None:
+def test_a_command_line_that_cannot_be_read_is_one_message(doit: Tool, words: str, text: str) -> None:
     done = doit.fails(*words.split())
     assert (done.code, done.err) == (3, f"ERROR: {text}\n")
     assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "texts"),
+    [
+        ("plan --help", ["PURPOSE", "--verbose"]),
+        ("plan -h", ["PURPOSE", "--verbose"]),
+        ("help plan", ["PURPOSE", "--verbose"]),
+        ("-h", ["PURPOSE", "--continue"]),
+        ("forget --help", ["PURPOSE", "--all"]),
+        ("serve:r --help", ["serve:r  serve m on one, port 8000", "--no-wait", "--stage"]),
+        ("help serve:r", ["serve:r  serve m on one, port 8000", "--no-wait", "--stage"]),
+        ("stage:r -h", ["stage:r  stage all that r wants", "--evict"]),
+        ("verify:r --help", ["PURPOSE", "--scrub"]),
+        ("health:one --help", ["PURPOSE", "--json"]),
+        ("lock:update --help", ["lock:update  pin anew", "--dry-run"]),
+    ],
+)
+def test_help_is_given_however_it_is_asked_for(doit: Tool, words: str, texts: list[str]) -> None:
+    done = doit.ok(*words.split())
+    assert all(text in done.out for text in texts), done
+    assert not doit.runs()
+    assert not done.err
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_without_a_tag(space: Space) -> None:
     space.ok("lock:update", "serve:engine")
     assert space.is_now(f'"{space.name}:latest@{latest}"')
     space.write(f'"{space.name}@{latest}"')
-    out = space.fails("lock:update", "serve:engine")
+    out = space.fails("lock:update", "serve:engine", code=3)
     assert "the image of recipe `engine` follows no tag" in out
     assert "`doit lock:update serve:engine image=TAG`" in out
     space.ok("lock:update", "serve:engine", "image=nightly")
@@ -151,7 +151,7 @@ def test_a_registry_that_gives_tokens_to_everybody(space: Space, token: str) -> 
     ],
 )
 def test_nothing_is_written_when_something_is_wrong(space: Space, arguments: list[str], words: str) -> None:
-    out = space.fails("lock:update", *arguments)
+    out = space.fails("lock:update", *arguments, code=1 if "image=v9" in arguments else 3)
     assert words in out
     assert space.is_now(f'"{space.name}:nightly"')
 
@@ -214,7 +214,7 @@ def test_a_recipe_that_cannot_be_read(space: Space, line: str) -> None:
     put(space.tool.root, "recipes/engine/recipe.toml", space.text("'x'").replace("image   = 'x'", line))
     before = space.path.read_bytes()
     for name in ("serve:engine", "engine"):
-        assert "recipes/engine/recipe.toml:" in space.fails("lock:update", name)
+        assert "recipes/engine/recipe.toml:" in space.fails("lock:update", name, code=3)
     assert space.path.read_bytes() == before
     assert not space.server.asked
 
@@ -278,6 +278,15 @@ def test_verify(space: Space) -> None:
         ("doit lock:update ", {"eng", "serve:engine"}),
         ("doit lock:update serve:en", {"engine"}),
         ("doit outdated e", {"eng"}),
+        ("doit lock:up", {"update", *(f"update:{name}" for name in ("eng", "serve:engine"))}),
+        ("doit lock:update:serve:", {"engine"}),
+        ("doit lock:update eng --", {"--dry-run"}),
+        ("doit serve:engine --no", {"--no-wait"}),
+        ("doit plan --e", {"--evict"}),
+        ("doit verify --", {"--full", "--scrub", "--limit", "--json"}),
+        ("doit logs ", {"engine", "own"}),
+        ("doit hea", {"health"}),
+        ("doit str", set()),
     ],
 )
 def test_completion_offers_what_can_be_updated(space: Space, line: str, wanted: set[str]) -> None:

@@ -87,7 +87,15 @@ def test_auto_is_as_without_it(idle: Demo) -> None:
         (["serve:a", "--stage="], "--stage takes auto, skip or force, and nothing is none of these"),
         (["plan", "serve:a", "--stage=never"], "--stage takes auto, skip or force, and never is none of these"),
         (["plan", "stage:a", "--stage=skip"], "--stage is an option of lanes"),
-        (["stage:a:local:data", "--stage=skip"], "option --stage not recognized: that task has the options --evict"),
+        (["stage:a:local:data", "--stage=skip"], "stage:a:local:data has no option --stage\n  wanted: --evict"),
+        (["stage:a", "--evct"], "stage:a has no option --evct\n  did you mean: --evict?\n  wanted: --evict"),
+        (["stage:a:local:data", "--evic"], "did you mean: --evict?"),
+        (["stage", "--evict=yes"], "--evict takes no value: doit stage --evict"),
+        (
+            ["serve", "--no-wait"],
+            "--no-wait is an option of a single task, and serve is several",
+        ),
+        (["serve:a", "--stag=skip"], "did you mean: --stage?"),
         (["--stage=skip", "serve:a"], "--stage is an option of the task, and stands after its name: doit serve:a"),
     ],
 )

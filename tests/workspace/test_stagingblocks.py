@@ -54,7 +54,11 @@ def test_in_order(tmp_path: Path, blocks: str) -> None:
     [
         (HUB.replace("org/one", "no space"), ["repos"]),
         (HUB.replace('["org/one"]', "[]"), ["repos"]),
-        (HUB.replace('["org/one"]', '["org/one", "org/one"]'), ["a repository stands there twice", "org/one"]),
+        (HUB.replace('["org/one"]', '["org/one", "org/one"]'), ["a repository stands there twice", '"org/one"']),
+        (
+            HUB.replace('["org/one"]', '["acme", "acme/one/x", "", "org/two"]') + TREE,
+            ["item 2 of `repos`", "item 3 of `repos`", "no `repo`", 'wanted: "acme", "org/two"\n'],
+        ),
         (
             HUB.replace('["org/one"]', '["org/one", "org/two"]') + f'revision = "{"a" * 40}"\n',
             ["one commit cannot be the revision of several repositories"],
