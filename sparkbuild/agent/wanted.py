@@ -37,7 +37,8 @@ class Wanted(NamedTuple):
 
     `extents` make it a sparse file: only these half-open ranges of bytes are data, the rest stays a hole. Its sha256 is
     over the bytes of the extents in order; the digest of a chunk is over the whole chunk, with zeros in the holes.
-    `title` is what messages call it, where that is not its name.
+    `title` is what messages call it, where that is not its name. `again` is how to fetch its source anew, when that has
+    another content than is known.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Wanted(NamedTuple):
     sha1: str = ""
     extents: Extents = ()
     title: str = ""
+    again: str = ""
 
     @property
     def called(self) -> str:
@@ -169,7 +171,7 @@ def _of_artifact(path: str, request: dict[str, Any], archives: Archives) -> list
         members.check_plain(called, list(request["members"]), path)
         sha256 = request.get("sha256", "")
         item = {"name": called, "source": {"kind": "file", "path": path, "id": sha256}, "sha256": sha256}
-        return [_of_file(item, "", archives)]
+        return [_of_file(item, "", archives)._replace(again="remove it, and run again: it is fetched anew")]
     archive = archives.archive(path)
     found = []
     for name, member in members.pick(archive.zip.infolist(), list(request["members"]), f"{called}, {path}").items():
