@@ -30,7 +30,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     seen = read_json(f"{path}.stamp")
     if seen is None or seen.get("stamp") != stamp:
         if sha256_of(path) != query["sha256"]:
-            return {"present": False, "bytes": stat.st_size, "problem": "its content is not what the lock pins"}
+            return {"present": False, "bytes": stat.st_size, "problem": "its content is not what is pinned"}
         with suppress(OSError):  # a full or read-only disk costs time, not the verdict
             write_json(f"{path}.stamp", {"stamp": stamp})
     return {"present": True, "bytes": stat.st_size}

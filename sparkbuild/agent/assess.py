@@ -50,7 +50,9 @@ class Assessor(NamedTuple):
     def task(self, wanted: Wanted) -> Task:
         """Decide about one file."""
         shape = Shape(wanted.size, wanted.extents)
-        part = Part(self.dst, wanted.name, shape, wanted.identity, self.algorithm, title=wanted.called)
+        part = Part(
+            self.dst, wanted.name, shape, wanted.identity, self.algorithm, title=wanted.called, again=wanted.again
+        )
         record = self.known.get(wanted.name)
         path = f"{self.dst}/{wanted.name}"
         try:

@@ -72,15 +72,21 @@ class Copier(NamedTuple):
         return copied
 
 
+_SUMS = {"sha256": "sha256sum", "git sha1": "git hash-object"}
+
+
 def _compare(part: Part, source: Source, what: str, found: str, wanted: str) -> None:
     if wanted and found != wanted:
+        import shlex  # noqa: PLC0415 - only for this message
+
         raise AgentError(
             f"{part.title} is not what was wanted",
             kind="integrity",
             where=source.path,
             found=f"{what} {found}",
             wanted=f"{what} {wanted}",
-            next="find out which of the two changed; nothing of it was kept",
+            next=f"on that node, {_SUMS[what]} {shlex.quote(source.path)} tells whether the source is wrong: "
+            f"{part.again or 'fetch it anew'}; else run again. Nothing of it was kept",
         )
 
 

@@ -29,11 +29,11 @@ _UNREACHED = (
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "root", "sha256", "filename", "wheel": "name==version" | "", "url"}; result {"bytes"}.
+    """Request {"store", "root", "sha256", "filename", "wheel": "name==version" | "", "url", "pinned"?}; {"bytes"}.
 
-    `root` is what relative `file:` urls start from. Errors: kind "integrity" when the bytes are other bytes, "gone"
-    when the URL has none, "node" when they cannot be had. An interrupted url download resumes; nothing is under the
-    final name before its hash fits.
+    `root` is what relative `file:` urls start from, `pinned` the file that says all this, for messages. Errors: kind
+    "integrity" when the bytes are other bytes, "gone" when the URL has none, "node" when they cannot be had. An
+    interrupted url download resumes; nothing is under the final name before its hash fits.
     """
     try:
         return _run(request, reporter)
@@ -44,10 +44,21 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
 
 def _run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    title = request["wheel"] or request["url"]
+    pinned = request.get("pinned", "the lock")
+    if not request["sha256"].strip("0"):
+        raise AgentError(
+            f"the sha256 of {title} is a placeholder",
+            kind="integrity",
+            where=pinned,
+            found="64 zeros",
+            wanted="the sha256 of the file",
+            next=f"write it into {pinned}: sha256sum, of a copy that you trust, tells it",
+        )
     path = path_of(request["store"], request["sha256"], request["filename"])
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)
-    with locked(os.path.join(folder, ".lock"), f"artifact {request['filename']}"):
+    with locked(os.path.join(folder, ".lock"), f"artifact {title}"):
         part = f"{path}.part"
         resumed = _fetch(request, folder, part, reporter)
         found = sha256_of(part)
@@ -59,12 +70,12 @@ def _run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         if found != request["sha256"]:
             os.unlink(part)
             raise AgentError(
-                f"{request['filename']} is not what the lock pins",
+                f"what was fetched is not what {pinned} pins",
                 kind="integrity",
-                where=request["wheel"] or request["url"],
+                where=title,
                 found=f"sha256 {found}",
                 wanted=f"sha256 {request['sha256']}",
-                next="find out who changed it before you change the lock; nothing was kept",
+                next=f"find out who changed it before you change its sha256 in {pinned}; nothing was kept",
             )
         with open(part, "rb") as file:
             os.fdatasync(file.fileno())
@@ -83,7 +94,7 @@ def _fetch(request: dict[str, Any], folder: str, part: str, reporter: Reporter) 
         return False
     from sparkbuild.agent.download import download  # noqa: PLC0415 - most runs fetch nothing
 
-    return download(request["url"], request["root"], part, reporter)
+    return download(request["url"], request["root"], part, reporter, request.get("pinned", "the lock"))
 
 
 def _wheel(request: dict[str, Any], folder: str, part: str, reporter: Reporter) -> None:

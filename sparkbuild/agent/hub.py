@@ -60,7 +60,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     place = hubrepo.find(inside(store, what["cache"]), what["repo"])
     if what.get("dst"):
         _refuse_itself(place, inside(store, what["dst"]))
-    commit, ref = hubrepo.resolve(place, what.get("revision") or "main")
+    commit, ref = hubrepo.resolve(place, what["repo"], what.get("revision") or "main")
     globs = list(what.get("skip") or [])
     wanted: list[Entry] = []
     skipped: list[Entry] = []
@@ -70,6 +70,8 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     _refuse_incomplete(asked)
     blobs = _blobs(asked)
     files = [*(_blob(asked, name, found) for name, found in blobs.items()), *_real_files(asked)]
+    again = f"remove it, then {_download(asked)}"
+    files = [file._replace(again=again) for file in files]
     links = [_link(asked, entry) for entry in wanted if entry.text]
     total = sum(file.size for file in files)
     refs = {name for name in (ref, "main") if name and hubrepo.read_ref(place, name) == commit}
@@ -121,7 +123,7 @@ def _refuse_incomplete(asked: _Asked) -> None:
 
 
 def _download(asked: _Asked) -> str:
-    return f"hf download {asked.repo} --revision {asked.commit} --cache-dir {asked.place.cache}"
+    return hubrepo.download(asked.place, asked.repo, asked.commit)
 
 
 def _unfinished(asked: _Asked, blobs: list[str]) -> str:

@@ -121,7 +121,12 @@ def read_ref(place: Place, ref: str) -> str:
     return commit
 
 
-def resolve(place: Place, revision: str) -> tuple[str, str]:
+def download(place: Place, repo: str, revision: str) -> str:
+    """The command that gets a revision into the cache."""
+    return f"hf download {repo} --revision {revision} --cache-dir {place.cache}"
+
+
+def resolve(place: Place, repo: str, revision: str) -> tuple[str, str]:
     """The commit of a revision, and the ref that was asked for ("" for a commit). Its snapshot is there. Raises
     AgentError that lists what there is.
     """
@@ -149,7 +154,7 @@ def resolve(place: Place, revision: str) -> tuple[str, str]:
         where=place.path,
         found=f"refs: {shown(refs) or 'none'}; snapshots: {shown(snapshots) or 'none'}",
         wanted=f"{place.path}/snapshots/{commit or '<commit of ' + revision + '>'}",
-        next="download that revision into the cache, or give one of these commits as `revision`",
+        next=f"{download(place, repo, commit or revision)}; or give one of these commits as `revision`",
     )
 
 

@@ -16,7 +16,7 @@ from sparkbuild.agent.protocol import AgentError
 if TYPE_CHECKING:
     import zipfile  # 8 ms, and a plain file needs none
 
-_ARCHIVES = (".whl", ".zip")
+ARCHIVES = (".whl", ".zip")
 UNREADABLE = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
@@ -30,7 +30,7 @@ def is_archive(path: str) -> bool:
             found=name,
             wanted="a .whl or .zip archive, or a plain file such as a .gguf",
         )
-    return name.lower().endswith(_ARCHIVES)
+    return name.lower().endswith(ARCHIVES)
 
 
 def check_plain(name: str, globs: list[str], where: str) -> None:

@@ -52,12 +52,20 @@ class Part:
     """
 
     # There is one for each file of a folder, of which there may be 100,000.
-    __slots__ = ("_algorithm", "_dst", "_fd", "_first", "_known", "_source", "name", "shape", "title")
+    __slots__ = ("_algorithm", "_dst", "_fd", "_first", "_known", "_source", "again", "name", "shape", "title")
 
     def __init__(
-        self, dst: str, name: str, shape: Shape, source: dict[str, Any], algorithm: str, *, title: str = ""
+        self,
+        dst: str,
+        name: str,
+        shape: Shape,
+        source: dict[str, Any],
+        algorithm: str,
+        *,
+        title: str = "",
+        again: str = "",
     ) -> None:
-        self.name, self.shape, self.title, self._algorithm = name, shape, title or name, algorithm
+        self.name, self.shape, self.title, self.again, self._algorithm = name, shape, title or name, again, algorithm
         self._dst, self._source = dst, source
         self._known = self._read() if source else b""
         self._fd, self._first = -1, 0

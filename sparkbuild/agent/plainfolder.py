@@ -37,7 +37,8 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     """The wanted files of a folder. `what`: {"kind": "folder", "path", "members": [globs], all when empty, "skip":
     [globs], "dst": the folder to stage into, "" when not known}.
 
-    `about`: {"files", "bytes", "skipped": {"files"}, "outside": {name: where a link leads that leaves the folder}}.
+    `about`: {"files", "bytes", "skipped": {"files"}, "outside": {name: where a link leads that leaves the folder},
+    "unused_skip": globs of `skip` that match nothing}, the last two only where there are some.
     Raises AgentError, kind "config": nothing matches, a link that leads to nothing or to a folder, what is no file, a
     name that no staged file can have, `dst` and the folder one inside the other.
     """
@@ -67,10 +68,11 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
         place = _end(top, found)
         if found.text and not place.startswith(f"{top}/"):
             outside[found.name] = place
-        files.append(_wanted(found.name, place))
-    about = {"files": len(files), "bytes": sum(file.size for file in files)}
-    skipped = {"files": len(everything) - len(wanted)}
-    return Wish(files, about={**about, "skipped": skipped, **({"outside": outside} if outside else {})})
+        files.append(_wanted(top, found, place))
+    about: dict[str, Any] = {"files": len(files), "bytes": sum(file.size for file in files)}
+    about |= {"skipped": {"files": len(everything) - len(wanted)}, **({"outside": outside} if outside else {})}
+    unused = [glob for glob in skip if not any(matching(found.name, [glob]) for found in everything)]
+    return Wish(files, about=about | ({"unused_skip": unused} if unused else {}))
 
 
 def _not_there(path: str) -> AgentError:
@@ -129,7 +131,8 @@ def _end(top: str, found: _Found) -> str:
     )
 
 
-def _wanted(name: str, place: str) -> Wanted:
+def _wanted(top: str, link: _Found, place: str) -> Wanted:
+    """`place` is where the bytes are: the path itself, or what it links to."""
     try:
         found = nas.status(place)
     except OSError as error:
@@ -137,17 +140,18 @@ def _wanted(name: str, place: str) -> Wanted:
             raise
         found = None
     if found is None or not stat.S_ISREG(found.st_mode):
+        what = "a folder" if found is not None and stat.S_ISDIR(found.st_mode) else "a socket, a pipe or a device"
         raise AgentError(
             "only regular files can be staged",
             kind="config",
-            where=place,
-            found="a folder" if found is not None and stat.S_ISDIR(found.st_mode) else "a socket, a pipe or a device",
+            where=f"{top}/{link.name}",
+            found=f"a link to {place}, which is {what}" if link.text else what,
             wanted="a regular file, or a link to one",
-            next="put it into `skip`, or narrow `members`",
+            next=f"put {link.name} into `skip`, or narrow `members`",
         )
-    identity = {"kind": "folder-file", "path": name, "size": found.st_size}
+    identity = {"kind": "folder-file", "path": link.name, "size": found.st_size}
     identity |= {"mtime_ns": found.st_mtime_ns, "ctime_ns": found.st_ctime_ns}
-    return Wanted(name, {"kind": "file", "path": place}, found.st_size, "", identity)
+    return Wanted(link.name, {"kind": "file", "path": place}, found.st_size, "", identity)
 
 
 def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wanted: list[_Found]) -> None:

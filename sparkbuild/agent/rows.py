@@ -101,7 +101,7 @@ def _folder(what: dict[str, Any], store: str) -> str:
     from sparkbuild.agent import hubrepo  # noqa: PLC0415 - a model folder needs none of it
 
     place = hubrepo.find(inside(store, what["cache"]), what["repo"])
-    commit, _ = hubrepo.resolve(place, what.get("revision") or "main")
+    commit, _ = hubrepo.resolve(place, what["repo"], what.get("revision") or "main")
     return f"{place.path}/snapshots/{commit}"
 
 
@@ -184,6 +184,10 @@ def _sample(share: Share) -> str:
     return whole.hexdigest()
 
 
+def _said(keys: dict[str, Any]) -> str:
+    return "engram_layer_ids = [], an empty list" if "engram_layer_ids" in keys else "no engram_layer_ids in it"
+
+
 def _layers(what: dict[str, Any], model: Model, keys: dict[str, Any]) -> list[int]:
     path = model.path(CONFIG)
     known = rowsplit.layers_of(keys, path)
@@ -193,7 +197,7 @@ def _layers(what: dict[str, Any], model: Model, keys: dict[str, Any]) -> list[in
             "nothing says which layers have lookup tables",
             kind="config",
             where=path,
-            found="no engram_layer_ids in it" if model.config_sha256 else "no such file",
+            found=_said(keys) if model.config_sha256 else "no such file",
             wanted="engram_layer_ids, or `layers` of this staging block",
             next=f"write layers = {layers}" if (layers := model.layers()) else "is `src` the model with the tables?",
         )

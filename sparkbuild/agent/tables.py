@@ -24,6 +24,7 @@ WEIGHT_BYTES, SCALE_BYTES = 256, 8  # of one row
 
 _BLOCK = 1 << 20
 _CARRY = 16 << 10  # bytes; a name and its file are shorter
+_INDEX_LIMIT = 64 << 20  # bytes that are parsed to see whether it is JSON; one of 100,000 tensors has 9 MB
 _CONFIG_LIMIT = 1 << 20  # bytes; a real one has some thousand
 _AGAIN = "compare it with the one it was downloaded or copied from, and fetch it again"
 _SRC = "correct `src` of this staging block: a checkpoint with Engram tables, such as DeepSeek V4.1"
@@ -94,6 +95,7 @@ class Model:
         weights = [name for name in found if name.endswith(".weight")]
         scales = [name for name in found if name.endswith(".scale")]
         if len(weights) != 1 or len(scales) != 1:
+            self._refuse_broken_index()
             raise AgentError(
                 f"the model has not exactly one lookup table for layer {layer}",
                 kind="config",
@@ -131,7 +133,26 @@ class Model:
     def layers(self) -> list[int]:
         """The layers that have something of a lookup table."""
         names = map(_OF_TABLE.fullmatch, self._tensors())
-        return sorted({int(match[1]) for match in names if match})
+        found = sorted({int(match[1]) for match in names if match})
+        if not found:
+            self._refuse_broken_index()
+        return found
+
+    def _refuse_broken_index(self) -> None:
+        """An index that lacks something may be a broken one. Only then it is parsed, and its map is not kept."""
+        path = self.path(INDEX)
+        data = nas.small(path, _INDEX_LIMIT) if self.index_sha256 else None
+        if data is None:
+            return
+        try:
+            index = json.loads(data, object_pairs_hook=lambda pairs: {key: type(value) for key, value in pairs[:99]})
+        except (ValueError, RecursionError) as error:
+            what, found, wanted = f"{INDEX} is no JSON", f"{error}; {len(data)} bytes in all", "a JSON object"
+            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
+        if not isinstance(index, dict) or index.get("weight_map") is not dict:
+            what, wanted = f"{INDEX} has no weight_map", '{"weight_map": {tensor: file}}'
+            found = f"the keys {', '.join(map(repr, index))}" if isinstance(index, dict) and index else "nothing in it"
+            raise AgentError(what, kind="config", where=path, found=found[:200], wanted=wanted, next=_AGAIN)
 
     def _told_by(self) -> str:
         """What says which tensors there are."""

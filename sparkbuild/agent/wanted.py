@@ -37,7 +37,8 @@ class Wanted(NamedTuple):
 
     `extents` make it a sparse file: only these half-open ranges of bytes are data, the rest stays a hole. Its sha256 is
     over the bytes of the extents in order; the digest of a chunk is over the whole chunk, with zeros in the holes.
-    `title` is what messages call it, where that is not its name.
+    `title` is what messages call it, where that is not its name. `again` is how to fetch its source anew, when that has
+    another content than is known.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Wanted(NamedTuple):
     sha1: str = ""
     extents: Extents = ()
     title: str = ""
+    again: str = ""
 
     @property
     def called(self) -> str:
@@ -122,9 +124,11 @@ def _above(name: str) -> Iterator[str]:
 
 
 def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:
-    """Kind "artifact": {"archive": path of an artifact (see members), "members": [globs], "sha256": its own}. Kind
-    "list": {"files": [{"name", "source": {"kind", "path", "member"?, "id"?}, "size"?, "sha256"?, "sha1"?, "extents"?}],
-    "links": [{"name", "text"}]?}; `id` names the source by content: an artifact's sha256, a commit.
+    """Kind "artifact": {"archive": path of an artifact, "name": what it is called (see members), by default as its path
+    ends, "members": [globs], "sha256": its own}.
+
+    Kind "list": {"files": [{"name", "source": {"kind", "path", "member"?, "id"?}, "size"?, "sha256"?, "sha1"?,
+    "extents"?}], "links": [{"name", "text"}]?}; `id` names the source by content: an artifact's sha256, a commit.
     """
     if what["kind"] == "artifact":
         return Wish(_of_artifact(inside(store, what["archive"]), what, archives))
@@ -139,7 +143,7 @@ def check_archive(request: dict[str, Any], archives: Archives) -> None:
     """
     what = request["what"]
     wanted = what.get("sha256", "")
-    if not wanted or what["kind"] != "artifact" or not members.is_archive(what["archive"]):
+    if not wanted or what["kind"] != "artifact" or not members.is_archive(_name(what)):
         return
     archive = archives.archive(inside(request.get("store", ""), what["archive"]))
     whole, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
@@ -157,16 +161,20 @@ def check_archive(request: dict[str, Any], archives: Archives) -> None:
         )
 
 
+def _name(what: dict[str, Any]) -> str:
+    return str(what.get("name") or what["archive"].rpartition("/")[2])
+
+
 def _of_artifact(path: str, request: dict[str, Any], archives: Archives) -> list[Wanted]:
-    if not members.is_archive(path):
-        name = path.rpartition("/")[2]
-        members.check_plain(name, list(request["members"]), path)
+    called = _name(request)
+    if not members.is_archive(called):
+        members.check_plain(called, list(request["members"]), path)
         sha256 = request.get("sha256", "")
-        item = {"name": name, "source": {"kind": "file", "path": path, "id": sha256}, "sha256": sha256}
-        return [_of_file(item, "", archives)]
+        item = {"name": called, "source": {"kind": "file", "path": path, "id": sha256}, "sha256": sha256}
+        return [_of_file(item, "", archives)._replace(again="remove it, and run again: it is fetched anew")]
     archive = archives.archive(path)
     found = []
-    for name, member in members.pick(archive.zip.infolist(), list(request["members"]), path).items():
+    for name, member in members.pick(archive.zip.infolist(), list(request["members"]), f"{called}, {path}").items():
         size = archive.zip.getinfo(member).file_size
         source = {"kind": "zip-member", "path": path, "member": member}
         identity = {"kind": "zip-member", "of": request["sha256"], "member": member} if request.get("sha256") else {}

@@ -18,12 +18,15 @@ from sparkbuild.nodes.cluster import LOCAL, Nodes
 
 
 class ArtifactSpec(msgspec.Struct, frozen=True):
-    """Where an artifact comes from: a wheel as `name==version`, or a url; one of the two is empty."""
+    """Where an artifact comes from: a wheel as `name==version`, or a url; one of the two is empty. `filename` is its
+    name in the store, `pinned` the file of the workspace that says all this.
+    """
 
     filename: str
     sha256: str
     wheel: str
     url: str
+    pinned: str = "the lock"
 
 
 def path_in_store(spec: ArtifactSpec) -> str:
@@ -41,7 +44,7 @@ def artifact_goal(
         task=f"artifact:{lock}:{component}{suffix}",
         uri=Uri("artifact", node, f"{lock}/{component}"),
         key=Key({"sha256": spec.sha256, "filename": spec.filename}),
-        doc=f"fetch {spec.wheel or spec.url} as pinned in locks/{lock}.source.lock",
+        doc=f"fetch {spec.wheel or spec.url} as pinned in {spec.pinned}",
         spec=spec,
         needs=(source,) if source else (),
         pools=("fetch",),
@@ -82,6 +85,7 @@ class ArtifactKind:
             "filename": spec.filename,
             "wheel": spec.wheel,
             "url": spec.url,
+            "pinned": spec.pinned,
         }
         if self._nodes is None or not self._nodes.place(goal.node).offline:
             return int(run.call(goal.node, "fetch", request)["bytes"])

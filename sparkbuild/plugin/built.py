@@ -17,6 +17,8 @@ from sparkbuild.workspace.schema import DockerfileImage
 from sparkbuild.workspace.sourcelock import SourceLock
 from sparkbuild.workspace.workspace import Image
 
+_UNNAMED = "file"
+
 
 def source_spec(lock: SourceLock, component: str) -> SourceSpec:
     """A git source of a lock as its goal wants it."""
@@ -72,12 +74,14 @@ def spec_of(image: Image, settings: DockerfileImage, base: Goal | None, sources:
 def artifact_spec(lock: SourceLock, component: str) -> ArtifactSpec:
     """An artifact of a lock as its goal wants it."""
     found = lock.artifact(component)
-    return ArtifactSpec(found.filename, found.sha256, found.wheel, found.url)
+    return ArtifactSpec(found.filename, found.sha256, found.wheel, found.url, lock.path)
 
 
-def url_spec(url: str, sha256: str) -> ArtifactSpec:
-    """A file of the network that a recipe itself pins."""
-    return ArtifactSpec(url.partition("?")[0].rpartition("/")[2], sha256, "", url)
+def url_spec(url: str, sha256: str, recipe: str) -> ArtifactSpec:
+    """A file of the network that a recipe (its folder) itself pins. In the store it has no name of its own: the same
+    content is one file there, whatever each of the URLs that give it calls it.
+    """
+    return ArtifactSpec(_UNNAMED, sha256, "", url, f"{recipe}/recipe.toml")
 
 
 def _base(settings: DockerfileImage, lock: SourceLock, base: Goal | None) -> Base | None:

@@ -53,8 +53,10 @@ class Outdated(FactCommand):
             )
         else:
             self._print([(row.name, row.locked, row.shown(), row.where) for row in rows], [row.problem for row in rows])
-            if any(row.state == "newer" for row in rows):
-                self.outstream.write(spoken("doit lock:update NAME [component=ref] takes what is newer\n"))
+            updates = dict.fromkeys(update for row in rows for update in row.updates)
+            if updates:
+                lines = ["what takes what is newer:", *(f"  {update}" for update in updates)]
+                self.outstream.write(spoken("\n".join(lines) + "\n"))
         if not pos_args:
             found = 2 if self.tell_problems() else found
         return found

@@ -42,7 +42,7 @@ class PinLock(_Action):
         path = here.root / "locks" / f"{self.name}.source.lock"
         text, changed = sourcelock.pin(path, here.root)
         if changed:
-            sourcelock.write(path, text)
+            sourcelock.write(path, text, here.relative(path))
         self.result = f"changed: {', '.join(changed)}" if changed else "nothing to change"
 
 

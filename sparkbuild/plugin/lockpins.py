@@ -14,10 +14,11 @@ from sparkbuild.core.run import Run
 from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.workspace import baseimage, gitsource
 from sparkbuild.workspace.sourcelock import SourceLock
-from sparkbuild.workspace.suggest import did_you_mean
+from sparkbuild.workspace.suggest import did_you_mean, nearest
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _WORDS = {"git": "REF", "image": "TAG", "wheel": "VERSION"}
+_BY_URL = "it is a file by its URL, which has no versions to look up"
 _TAG = re.compile(r"\w[\w.-]{0,127}")
 # What else locks have of a component that goes by its commit, and that only a build can tell.
 _FOLLOWS = (".bundle.sha256", ".package.tree", ".version", ".wheel.sha256", ".extension.sha256")
@@ -67,11 +68,23 @@ def check_asked(lock: SourceLock, asked: Mapping[str, str]) -> dict[str, str]:
     found = {name if name in kinds else _whole(name, kinds): ref for name, ref in asked.items()}
     for name, ref in found.items():
         if name not in kinds:
-            hint = did_you_mean(name, _asked_for(kinds)) or "a component of the lock"
-            raise LockError(f"{lock.path} has no component `{name}` to update", where=f"{lock.path}:1", wanted=hint)
+            raise _unknown(name, kinds, lock)
         if not ref:
             raise LockError(f"`{name}=` names nothing", wanted=f"{name}=<branch, tag, commit or version>")
     return found
+
+
+def _unknown(name: str, kinds: Mapping[str, str], lock: SourceLock) -> LockError:
+    what, where = f"{lock.path} has no component `{name}` to update", f"{lock.path}:1"
+    near = nearest(name, kinds)
+    if kinds.get(near) == "url":
+        return LockError(what, where=where, wanted=f"did you mean `{near}`? {_BY_URL}", next=_by_hand(near, lock))
+    hint = did_you_mean(name, _asked_for(kinds)) or "a component of the lock"
+    return LockError(what, where=where, wanted=hint)
+
+
+def _by_hand(name: str, lock: SourceLock) -> str:
+    return f"write the new {name}.artifact.url and {name}.artifact.sha256, then `doit lock:verify:{lock.name}`"
 
 
 def _asked_for(kinds: Mapping[str, str]) -> list[str]:
@@ -120,11 +133,7 @@ def _pin(kind: str, name: str, ref: str, lock: SourceLock, run: Run) -> Change:
         return _image(name, ref, lock)
     if kind == "wheel":
         return _wheel(name, ref, lock)
-    raise LockError(
-        f"`{name}` is a file by its URL, which has no versions to look up",
-        where=lock.where(f"{name}.artifact.url"),
-        next=f"write the new {name}.artifact.url and {name}.artifact.sha256, then `doit lock:verify:{lock.name}`",
-    )
+    raise LockError(f"`{name}`: {_BY_URL}", where=lock.where(f"{name}.artifact.url"), next=_by_hand(name, lock))
 
 
 def _git(name: str, ref: str, lock: SourceLock, run: Run) -> Change:

@@ -126,7 +126,7 @@ class UpdateLock(_Action):
             if path.read_text(encoding="utf-8") != text:
                 what = f"{lock.path} was changed meanwhile; nothing was written"
                 raise LockError(what, next="run again: what is there now is updated then")
-            sourcelock.write(path, new)
+            sourcelock.write(path, new, lock.path)
             head = f"{changed} of {len(changes)} changed in {lock.path}"
         self.result = "\n      ".join([head, *lines])
         here.runlog.write("update", task=self.task.name, lock=name, changes=values if not dry else {}, dry_run=dry)

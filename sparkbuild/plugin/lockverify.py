@@ -29,6 +29,7 @@ from sparkbuild.workspace.sourcelock import SourceLock
 
 OK, FAIL, UNKNOWN = "ok", "FAIL", "?"
 _AT_ONCE = 4
+_ANEW = "find out who changed the lock, for a commit has one tree and time; `doit lock:update {} {}={}` pins them anew"
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -167,10 +168,12 @@ def _source(lock: SourceLock, name: str, run: Run) -> str:
                 where=f"{url} at {commit}",
                 found=found["tree"],
                 wanted=tree,
+                next=_ANEW.format(lock.name, name, source.ref or "REF"),
             )
         if not part and source.time and found["time"] != source.time:
             wrong = f"{name}: the commit has another time"
-            raise LockError(wrong, where=url, found=str(found["time"]), wanted=str(source.time))
+            anew = _ANEW.format(lock.name, name, source.ref or "REF")
+            raise LockError(wrong, where=url, found=str(found["time"]), wanted=str(source.time), next=anew)
     modules = f" and {len(source.submodules)} submodules" if source.submodules else ""
     what = "its tree is the locked" if source.tree else "no tree is locked"
     return f"commit {source.commit[:12]}{modules} fetched anew, {what}; not its files, which fetching checks"
@@ -193,7 +196,7 @@ def _artifact(lock: SourceLock, name: str, store: str, run: Run) -> str:
 
 
 def _image(lock: SourceLock, key: str) -> str:
-    return _pinned(lock.image(key))
+    return _pinned(lock.image(key), f"{lock.name} {key}")
 
 
 def _recipe_image(recipe: str, image: Reference) -> str:
@@ -203,14 +206,20 @@ def _recipe_image(recipe: str, image: Reference) -> str:
             where=f"recipes/{recipe}/recipe.toml",
             next=f"`doit lock:update {TASK}{recipe}` pins it",
         )
-    return _pinned(image)
+    return _pinned(image, f"{TASK}{recipe} image")
 
 
-def _pinned(image: BaseImage | Reference) -> str:
+def _pinned(image: BaseImage | Reference, component: str) -> str:
     from sparkbuild.nodes.registry import Registry  # noqa: PLC0415 - costs httpx
 
     with contextlib.closing(Registry(image.host, image.path)) as registry:
-        registry.check(image.digest)
+        try:
+            registry.check(image.digest)
+        except UpstreamError as error:
+            if error.reached and not error.next:
+                tag = image.tag or "TAG"
+                error.next = f"`doit lock:update {component}={tag}` pins what the tag {tag} is now; it is another image"
+            raise
     return "the registry has the locked manifest; not its layers, which pulling checks"
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from sparkbuild.core import versions
-from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.errors import SparkbuildError, UpstreamError
 from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.plugin.session import Session
 from sparkbuild.workspace.baseimage import BaseImage
@@ -27,7 +27,7 @@ class Row(msgspec.Struct, frozen=True):
     """One component. `locked` and `newest` are as people say them: a tag, a version, a ref with the start of a commit.
 
     `lock` is `serve:NAME` for the image of a recipe. `newest` is "" when nothing is newer; `problem` says why nobody
-    could be asked.
+    could be asked. `updates` are the commands that take what is newer, one for each thing that is.
     """
 
     lock: str
@@ -38,6 +38,7 @@ class Row(msgspec.Struct, frozen=True):
     where: str
     state: str
     problem: str = ""
+    updates: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -48,14 +49,17 @@ class Row(msgspec.Struct, frozen=True):
         """The cell of the newest."""
         return "?" if self.state == SILENT else self.newest or "this is it"
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, str | tuple[str, ...]]:
         """As JSON."""
         return {field: getattr(self, field) for field in self.__struct_fields__}
 
 
 class _Found(msgspec.Struct, frozen=True):
+    """`refs` are what to give `lock:update` for the component: "" where it follows that by itself."""
+
     locked: str
     newest: str
+    refs: tuple[str, ...] = ()
 
 
 def look(here: Session, locks: Iterable[SourceLock], images: Mapping[str, Reference]) -> list[Row]:
@@ -92,7 +96,14 @@ def _asked(row: Row, ask: Callable[[], _Found]) -> Row:
         problem = error.what + (f": {error.found.splitlines()[0]}" if error.found else "")
         return msgspec.structs.replace(row, problem=problem)
     state = NEWER if found.newest else NEWEST
-    return msgspec.structs.replace(row, locked=found.locked, newest=found.newest, state=state)
+    updates = tuple(_update(row, ref) for ref in found.refs)
+    return msgspec.structs.replace(row, locked=found.locked, newest=found.newest, state=state, updates=updates)
+
+
+def _update(row: Row, ref: str) -> str:
+    import shlex  # noqa: PLC0415 - only where something is newer
+
+    return f"doit lock:update {row.lock}" + (f" {shlex.quote(f'{row.component}={ref}')}" if ref else "")
 
 
 def _place(lock: SourceLock, name: str, kind: str) -> tuple[str, str]:
@@ -126,13 +137,18 @@ def compare(source: GitSource, refs: dict[str, str]) -> _Found:
     if source.ref and not branch:
         if short not in tags:
             return _Found(locked, f"`{short}` is gone")
-        if tags[short] != source.commit:
-            return _Found(locked, f"{short} moved to {tags[short][:_SHORT]}")
-        return _Found(locked, versions.newest(short, tags))
+        moved = f"{short} moved to {tags[short][:_SHORT]}" if tags[short] != source.commit else ""
+        return _both(locked, versions.newest(short, tags), moved)
     now = branch if source.ref else refs.get("HEAD", "")
     if now in {"", source.commit}:
         return _Found(locked, "")
-    return _Found(locked, f"{short or 'HEAD'} {now[:_SHORT]}")
+    return _Found(locked, f"{short or 'HEAD'} {now[:_SHORT]}", ("" if source.ref else now,))
+
+
+def _both(locked: str, later: str, moved: str) -> _Found:
+    """A later version, and what the locked one is now: each is taken by a command of its own."""
+    refs = (*((later,) if later else ()), *(("",) if moved else ()))
+    return _Found(locked, "; ".join(filter(None, (later, moved))), refs)
 
 
 def _image(lock: SourceLock, key: str) -> _Found:
@@ -151,21 +167,27 @@ def _locked(image: BaseImage | Reference) -> str:
 
 
 def compare_image(image: BaseImage | Reference, digest: Callable[[str], str], tags: Callable[[], list[str]]) -> _Found:
-    """A later tag goes before the same tag that is another image now; without a tag, `latest` is compared. A tag
-    without a digest is another image than it means now.
+    """A later tag, and the same tag that is another image now; without a tag, `latest` is compared. A tag without a
+    digest is another image than it means now.
     """
     locked = _locked(image)
     later = versions.newest(image.tag, tags()) if image.tag else ""
+    try:
+        now = digest(image.tag or "latest")
+    except UpstreamError as error:
+        if not later or not error.reached:
+            raise
+        return _Found(locked, f"{later}; {image.tag} is gone", (later,))
+    short = now.removeprefix("sha256:")[:_SHORT]
     if later:
-        return _Found(locked, later)
-    now = digest(image.tag or "latest")
-    return _Found(
-        locked, "" if now == image.digest else f"{image.tag or 'latest'} {now.removeprefix('sha256:')[:_SHORT]}"
-    )
+        return _both(locked, later, f"{image.tag} moved to {short}" if now != image.digest else "")
+    if now == image.digest:
+        return _Found(locked, "")
+    return _Found(locked, f"{image.tag or 'latest'} {short}", ("" if image.tag or not image.digest else "latest",))
 
 
 def _wheel(lock: SourceLock, name: str) -> _Found:
     from sparkbuild.nodes import packageindex  # noqa: PLC0415 - only where a lock has wheels
 
     locked = lock.values[f"{name}.wheel.version"]
-    return _Found(locked, versions.newest(locked, packageindex.versions(lock.values[f"{name}.wheel.name"])))
+    return _both(locked, versions.newest(locked, packageindex.versions(lock.values[f"{name}.wheel.name"])), "")

@@ -14,6 +14,7 @@ from sparkbuild.plugin import built
 from sparkbuild.plugin.makers import maker
 from sparkbuild.staging.blocks import Archive, Place, Staged, staged
 from sparkbuild.staging.exports import Export, exports
+from sparkbuild.workspace.artifact import url_filename
 from sparkbuild.workspace.stagingschema import ComposedExport, FilesStaging, HubStaging, Staging
 from sparkbuild.workspace.workspace import Recipe, Workspace
 
@@ -47,7 +48,7 @@ class Stagings:
         return blocks, found
 
     def _staged(self, recipe: Recipe, block: Staging, place: Place, *, linked: bool) -> Staged:
-        made = staged(block, place, self._archive(block, place.node), linked=linked)
+        made = staged(block, place, self._archive(recipe, block, place.node), linked=linked)
         for goal in made.goals:
             self._check_folder(recipe, block.id, goal)
         goals = tuple(self._add(self._after_its_source(goal)) for goal in made.goals)
@@ -84,17 +85,19 @@ class Stagings:
                 f"{'path' if _is_export(goal) else 'dst'}, or none",
             )
 
-    def _archive(self, block: Staging, node: str) -> Archive | None:
+    def _archive(self, recipe: Recipe, block: Staging, node: str) -> Archive | None:
         """What is fetched before a block can be staged from it."""
         if not isinstance(block, FilesStaging) or block.src.startswith("/"):
             return None
         if block.src.startswith("artifact:"):
             lock, component = block.src.removeprefix("artifact:").split("/", 1)
             spec = built.artifact_spec(self._workspace.locks[lock], component)
+            name = spec.filename
         else:
             lock, component = "url", block.sha256[:12]
-            spec = built.url_spec(block.src, block.sha256)
-        return Archive(self._artifact(node, lock, component, spec), path_in_store(spec), spec.sha256)
+            spec = built.url_spec(block.src, block.sha256, recipe.dir)
+            name = url_filename(block.src)
+        return Archive(self._artifact(node, lock, component, spec), path_in_store(spec), spec.sha256, name)
 
 
 def is_for(block: Staging, rank: int) -> bool:

@@ -11,6 +11,8 @@ def lines(about: dict[str, Any]) -> list[str]:
         return [_table(layer, table, int(about["rank"])) for layer, table in about["tables"].items()]
     if "commit" in about:
         return [_mirror(about)]
+    if about.get("unused_skip"):
+        return [_vain(about)]
     return []
 
 
@@ -26,11 +28,14 @@ def _table(layer: str, table: dict[str, Any], rank: int) -> str:
     return f"layer {layer}: rows [{low}, {high}) of {table['rows']} in {table['shard']}{into}"
 
 
+def _vain(about: dict[str, Any]) -> str:
+    return f"nothing matches skip = {', '.join(map(repr, about['unused_skip']))}"
+
+
 def _mirror(about: dict[str, Any]) -> str:
     ref = f"{about['ref']} is " if about.get("ref") and about["ref"] != about["commit"] else ""
     skipped = about.get("skipped") or {}
     left = f"; {skipped['files']} skipped" if skipped.get("files") else ""
-    unused = about.get("unused_skip") or []
-    vain = f"; nothing matches skip = {', '.join(map(repr, unused))}" if unused else ""
+    vain = f"; {_vain(about)}" if about.get("unused_skip") else ""
     size = f"{about['bytes'] / 1e9:.1f} GB" if about["bytes"] >= 1e9 else f"{about['bytes'] / 1e6:.1f} MB"
     return f"{about['repo']}: {ref}{about['commit'][:12]}, {count(about['files'], 'file')}, {size}{left}{vain}"

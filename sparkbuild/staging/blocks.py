@@ -12,6 +12,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.uri import Uri
 from sparkbuild.staging.staged import LEDGER, StagedSpec
+from sparkbuild.workspace.artifact import ARCHIVES
 from sparkbuild.workspace.stagingschema import FilesStaging, HubStaging, RowsStaging, Staging
 
 
@@ -25,11 +26,14 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """The artifact that a block is staged from: its goal on the node, its path in the store and its sha256."""
+    """The artifact that a block is staged from: its goal on the node, its path in the store, its sha256, and its `name`
+    as the lock or the URL says it: what a plain file is called in the staged folder, and whether it is an archive.
+    """
 
     goal: Goal
     path: str
     sha256: str
+    name: str
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -55,9 +59,13 @@ def staged(block: Staging, place: Place, archive: Archive | None = None, *, link
 
 def _files(block: FilesStaging, path: str, place: Place, archive: Archive | None, *, linked: bool) -> Goal:
     if archive is not None:
-        what = {"kind": "artifact", "archive": archive.path, "members": list(block.members), "sha256": archive.sha256}
-        parts = {"kind": "files", "source": archive.sha256, "members": list(block.members), "format": LEDGER}
-        doc = f"stage {', '.join(block.members)} of {os.path.basename(archive.path)} on {place.node}"
+        members, plain = list(block.members), not archive.name.lower().endswith(ARCHIVES)
+        what = {"kind": "artifact", "archive": archive.path, "name": archive.name, "members": members}
+        what["sha256"] = archive.sha256
+        parts = {"kind": "files", "source": archive.sha256, "members": members, "format": LEDGER}
+        if plain:  # of an archive, the names are inside
+            parts["name"] = archive.name
+        doc = f"stage {', '.join(members)} of {archive.name} on {place.node}"
         return _goal(block, place, what, parts, path=path, doc=doc, needs=(archive.goal,), linked=linked)
     wanted: dict[str, Any] = {"members": list(block.members), "skip": list(block.skip)}
     # nothing is known of a folder before it is read, so its path stands for it

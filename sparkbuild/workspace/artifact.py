@@ -10,11 +10,17 @@ import msgspec
 from sparkbuild.core.errors import LockError
 from sparkbuild.workspace.suggest import did_you_mean
 
+# Up to the last `@` before the path; a password with a slash in it makes what looks like a port that is no number.
+_LOGIN_IN = re.compile(r"(?<=:)//(?:[^/]*|[^/@:\[]+:(?!\d*(?:/|$)).*)@")
+_LOGIN = "a URL without a user name or password: workspaces are published, and logs are shown"
 _WHEEL = (".wheel.name", ".wheel.version", ".wheel.file", ".wheel.sha256")
 _URL = (".artifact.url", ".artifact.sha256")
 # Names and versions end up as arguments of an installer, so neither may look like an option.
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*")
+# Read as archives, by their name; the agent's own lists (agent.members) are these. `UNREADABLE` are not read.
+ARCHIVES = (".whl", ".zip")
+UNREADABLE = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _FILENAME = re.compile(r"[A-Za-z0-9_][^/\x00-\x1f\x7f]*")
 
 
@@ -87,7 +93,8 @@ class _Keys:
     def refuse(self, key: str, wanted: str) -> LockError:
         full = self.component + key
         where = f"{self.path}:{self.lines.get(full, 1)}"
-        return LockError(f"`{full}` cannot be used", where=where, found=repr(self.values[full]), wanted=wanted)
+        found = repr(without_login(self.values[full]))
+        return LockError(f"`{full}` cannot be used", where=where, found=found, wanted=wanted)
 
 
 def _wheel(keys: _Keys) -> Artifact:
@@ -103,11 +110,11 @@ def _wheel(keys: _Keys) -> Artifact:
 
 def _download(keys: _Keys) -> Artifact:
     url = keys.get(".artifact.url")
-    wanted = _url_wanted(url)
+    wanted = url_wanted(url)
     if wanted:
         raise keys.refuse(".artifact.url", wanted)
     named = keys.get(".artifact.file")
-    filename = named or unquote(urlsplit(url).path.rpartition("/")[2])
+    filename = named or url_filename(url)
     if not _FILENAME.fullmatch(filename):
         if named:
             raise keys.refuse(".artifact.file", "a plain file name")
@@ -115,11 +122,29 @@ def _download(keys: _Keys) -> Artifact:
     return Artifact(keys.component, filename, keys.get(".artifact.sha256"), "", url)
 
 
-def _url_wanted(url: str) -> str:
+def url_filename(url: str) -> str:
+    """The name of the file that a URL gives: the last part of its path."""
+    return unquote(urlsplit(url).path.rpartition("/")[2])
+
+
+def is_filename(name: str) -> bool:
+    """Whether it is a plain file name."""
+    return bool(_FILENAME.fullmatch(name))
+
+
+def without_login(text: str) -> str:
+    """The text, and no user name or password of a URL in it: it goes into messages."""
+    return _LOGIN_IN.sub("//...@", text)
+
+
+def url_wanted(url: str) -> str:
     """What is wanted instead of this URL, or ""."""
     wanted = "an http://, https:// or file: URL"
+    if _LOGIN_IN.search(url):
+        return _LOGIN
     try:
         parts = urlsplit(url)
+        _ = parts.port  # raises for one that is no number
     except ValueError:
         return wanted
     if " " in url or parts.scheme not in {"http", "https", "file"}:
@@ -127,8 +152,4 @@ def _url_wanted(url: str) -> str:
     if parts.scheme == "file":
         plain = parts.netloc in {"", "localhost"} and parts.path and ".." not in parts.path.split("/")
         return "" if plain else "file:///absolute/path, or file:path/inside/the/workspace"
-    if not parts.hostname:
-        return "a URL with a host"
-    if parts.username is not None or parts.password is not None:
-        return "a URL without a user name or password: locks are published"
-    return ""
+    return "" if parts.hostname else "a URL with a host"

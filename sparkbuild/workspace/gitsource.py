@@ -16,6 +16,7 @@ from urllib.parse import urlsplit  # pathlib has it loaded already
 import msgspec
 
 from sparkbuild.core.errors import LockError
+from sparkbuild.workspace.artifact import without_login
 from sparkbuild.workspace.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _repository(lock: SourceLock, key: str) -> str:
 
 
 def _refuse(lock: SourceLock, key: str, wanted: str) -> LockError:
-    shown = re.sub(r"//[^/@]*@", "//...@", lock.values[key])  # a token does not go into a message
+    shown = without_login(lock.values[key])
     return LockError(f"`{key}` cannot be used", where=lock.where(key), found=repr(shown[:200]), wanted=wanted)
 
 

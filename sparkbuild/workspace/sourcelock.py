@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from sparkbuild.workspace.wholefile import replace
 __all__ = ["FORMAT", "SUFFIX", "Artifact", "SourceLock", "dump", "parse", "pin", "read", "update", "verify", "write"]
 
 SUFFIX = ".source.lock"
+_ZEROS = re.compile(r"(?:^|@sha256:)(0{64}|0{40})$")
 
 
 class SourceLock(msgspec.Struct, frozen=True):
@@ -76,8 +78,10 @@ class SourceLock(msgspec.Struct, frozen=True):
         return {name: self.values[key] for key in self.values if (name := input_name(key))}
 
     def check(self) -> list[LockError]:
-        """What cannot be used of the artifacts, git sources and base images, each read as it is for use."""
-        found = []
+        """What cannot be used of the artifacts, git sources and base images, each read as it is for use; and hashes
+        that are all zeros, which fetching would refuse.
+        """
+        found = self._placeholders()
         for names, read_one in (
             (self.artifacts(), self.artifact),
             (self.sources(), self.source),
@@ -89,6 +93,21 @@ class SourceLock(msgspec.Struct, frozen=True):
                 except LockError as error:
                     found.append(error)
         return found
+
+    def _placeholders(self) -> list[LockError]:
+        return [
+            LockError(
+                f"`{key}` is a placeholder",
+                where=self.where(key),
+                found=f"{len(zeros[1])} zeros",
+                wanted="the hash of what is pinned",
+                next=f"write it, or take `{key.rpartition('.')[0]}` out; of a file, sha256sum tells it"
+                if key.endswith(".sha256")
+                else f"write it, or have `doit lock:update {self.name} {key.removesuffix('.commit')}=REF` write it",
+            )
+            for key, value in self.values.items()
+            if (zeros := _ZEROS.search(value)) is not None
+        ]
 
 
 def input_key(name: str) -> str:
@@ -165,15 +184,21 @@ def _text(path: Path | str, shown: str) -> str:
         ) from error
 
 
-def write(path: Path | str, text: str) -> None:
-    """Write a lock file so that at any moment, and after a power cut, the old or the new text is there, whole.
+def write(path: Path | str, text: str, shown: str) -> None:
+    """Write a lock file so that at any moment, and after a power cut, the old or the new text is there, whole. `shown`
+    is its path in messages.
 
     Raises LockError when it cannot be written; the old text is there then.
     """
     try:
         replace(path, text)
     except OSError as error:
-        raise LockError(f"{path} cannot be written", where=str(path), found=error.strerror or str(error)) from error
+        raise LockError(
+            f"{shown} cannot be written",
+            found=error.strerror or str(error),
+            wanted="a file that can be written; nothing of it was changed",
+            next=f"make it writable (chmod u+w {shown}) or look at its disk, then run again",
+        ) from error
 
 
 def verify(lock: SourceLock, root: Path | str) -> tuple[LockError, ...]:

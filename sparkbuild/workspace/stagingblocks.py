@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import shlex
 from collections.abc import Iterable
 
 from sparkbuild.core.errors import ConfigError
+from sparkbuild.workspace.artifact import ARCHIVES, UNREADABLE, is_filename, url_filename, url_wanted, without_login
 from sparkbuild.workspace.findings import Findings, Path
 from sparkbuild.workspace.schema import Config, RecipeFile
 from sparkbuild.workspace.sourcelock import SourceLock
@@ -19,8 +21,6 @@ from sparkbuild.workspace.stagingschema import (
     TreeExport,
 )
 
-# Archives that are not read; the agent's own list (agent.members) is this one.
-UNREADABLE = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _ARCHIVE = "a .whl or .zip archive, or a plain file such as a .gguf"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -64,7 +64,7 @@ def _check_files(
 ) -> None:
     is_folder, is_artifact = block.src.startswith("/"), block.src.startswith("artifact:")
     if is_artifact:
-        _check_artifact(block, (*here, "src"), findings, locks, problems)
+        _check_artifact(block, here, findings, locks, problems)
     elif not is_folder:
         _check_url(block, here, findings)
     if block.sha256 and (is_folder or is_artifact):
@@ -81,29 +81,69 @@ def _check_files(
 
 
 def _check_url(block: FilesStaging, here: Path, findings: Findings) -> None:
-    filename = block.src.partition("?")[0].rpartition("/")[2]
+    wrong = url_wanted(block.src)
+    if wrong:
+        findings.add(
+            (*here, "src"),
+            "a URL that cannot be used",
+            found=without_login(block.src),
+            wanted=wrong,
+            next_="give one that needs no login, or put the file into a folder of the node and give that",
+        )
+        return
+    filename = url_filename(block.src)
     if not block.sha256:
         findings.add(
             (*here, "src"),
             "a URL wants the sha256 of what it gives",
             found=block.src,
             wanted='sha256 = "...", 64 hex digits: what comes from the network is known before it is fetched',
-            next_=f"curl -fL {shlex.quote(block.src)} | sha256sum, where you trust the network",
+            next_=_curl(block.src),
         )
-    if not filename:
+    elif not block.sha256.strip("0"):
+        findings.add(
+            (*here, "sha256"),
+            "the sha256 is a placeholder",
+            found="64 zeros",
+            wanted="the sha256 of what the URL gives",
+            next_=_curl(block.src),
+        )
+    if not is_filename(filename):
         wanted = "the URL of one file, such as https://example.org/x.gguf"
         findings.add((*here, "src"), "a URL that names no file", found=block.src, wanted=wanted)
     elif filename.lower().endswith(UNREADABLE):
         findings.add((*here, "src"), "an archive that cannot be staged from", found=filename, wanted=_ARCHIVE)
+    else:
+        _check_members(block, filename, here, findings)
+
+
+def _curl(url: str) -> str:
+    return f"curl -fL {shlex.quote(url)} | sha256sum, where you trust the network"
+
+
+def _check_members(block: FilesStaging, filename: str, here: Path, findings: Findings) -> None:
+    """Of a plain file, all that `members` could match is its name. What is in an archive only the node can see."""
+    if filename.lower().endswith(ARCHIVES):
+        return
+    for index, glob in enumerate(block.members):
+        if not fnmatch.fnmatchcase(filename, glob):
+            findings.add(
+                (*here, "members", index),
+                f"{_toml(glob)} does not match the one file that there is",
+                found=filename,
+                wanted="globs that match its name, or no `members`",
+                next_="take `members` out",
+            )
 
 
 def _check_artifact(
     block: FilesStaging,
-    keys: Path,
+    here: Path,
     findings: Findings,
     locks: dict[str, SourceLock],
     problems: dict[str, ConfigError],
 ) -> None:
+    keys: Path = (*here, "src")
     name, _, component = block.src.removeprefix("artifact:").partition("/")
     lock = locks.get(name)
     if lock is None:
@@ -117,6 +157,8 @@ def _check_artifact(
     if filename.lower().endswith(UNREADABLE):  # said now, not when it has been downloaded
         what = f"`{component}` is of a kind that cannot be staged from"
         findings.add(keys, what, found=filename, wanted=_ARCHIVE)
+    else:
+        _check_members(block, filename, here, findings)
 
 
 def _check_mirror(block: HubStaging, index: int, spec: RecipeFile, findings: Findings) -> None:

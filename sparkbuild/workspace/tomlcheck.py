@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from sparkbuild.workspace.artifact import without_login
 from sparkbuild.workspace.mistakes import Mistake
 from sparkbuild.workspace.suggest import did_you_mean, nearest
 from sparkbuild.workspace.tomlkinds import Kinds, Shapes
@@ -241,7 +242,7 @@ def _shown(value: Any) -> str:
         return f"{text} ({what})" if value and 0 < len(text) <= 80 else what
     if isinstance(value, bool):
         return str(value).lower()
-    text = repr(value)
+    text = repr(without_login(value) if isinstance(value, str) else value)
     return (
         f"{text if len(text) <= 80 else text[:77] + '...'} ({_WORDS.get(type(value).__name__, type(value).__name__)})"
     )

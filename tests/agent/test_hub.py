@@ -241,7 +241,11 @@ def test_a_revision_that_is_not_there(source: Path) -> None:
     said = refused(source, revision="v2")
     assert said["what"] == "the hub cache has no revision v2"
     assert said["found"] == f"refs: main = {COMMIT[:12]}, v1.0 = {OTHER[:12]}; snapshots: {COMMIT}"
-    assert OTHER in refused(source, revision="v1.0")["what"]
+    cached = f"--cache-dir {source}; or give one"
+    assert said["next"].startswith(f"hf download demo-org/demo-model --revision v2 {cached}")
+    named = refused(source, revision="v1.0")
+    assert OTHER in named["what"]
+    assert named["next"].startswith(f"hf download demo-org/demo-model --revision {OTHER} {cached}")
     assert refused(source, revision=OTHER)["what"] == f"the hub cache has no revision {OTHER}"
     assert refused(source, revision="../x")["kind"] == "config"
 

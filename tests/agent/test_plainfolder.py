@@ -140,13 +140,20 @@ def test_links_to_nothing(top: Path) -> None:
 
 def test_what_is_no_file(top: Path) -> None:
     (top / "weights.link").symlink_to("weights")
-    assert refused(top)["found"] == "a folder"
+    said = refused(top)
+    assert (said["where"], said["found"]) == (f"{top}/weights.link", f"a link to {top}/weights, which is a folder")
+    assert said["next"].startswith("put weights.link into `skip`")
     assert names(top, skip=("*.link",)) == ALL
     os.mkfifo(top / "pipe.link")
     assert refused(top, skip=["weights.link"])["where"] == f"{top}/pipe.link"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(top / "s.link"))
         assert refused(top, members=["s.link"])["found"] == "a socket, a pipe or a device"
+
+
+def test_a_skip_that_matches_nothing_is_named(top: Path) -> None:
+    assert "unused_skip" not in planned(top).about
+    assert planned(top, skip=["*.pth", "*.json"]).about["unused_skip"] == ["*.pth"]
 
 
 def test_names_that_cannot_be_staged(top: Path) -> None:

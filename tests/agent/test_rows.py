@@ -248,6 +248,29 @@ def test_no_model_at_all(tmp_path: Path) -> None:
     assert refused(tmp_path)["found"] == "nothing of that name"
 
 
+def test_an_index_that_is_broken(tmp_path: Path) -> None:
+    made = make(tmp_path / "m", vocab=50)
+    index = made.folder / INDEX
+    whole = index.read_text()
+    index.write_text("{")
+    said = refused(made.folder)
+    assert (said["what"], said["where"]) == (f"{INDEX} is no JSON", str(index))
+    assert "line 1 column 2" in said["found"]
+    assert "fetch it again" in said["next"]
+    index.write_text(whole[: whole.index("layers.14.")])
+    assert refused(made.folder)["what"] == f"{INDEX} is no JSON"
+    for text, found in (("[]", "nothing in it"), ('{"metadata": {}}', "the keys 'metadata'")):
+        index.write_text(text)
+        assert (refused(made.folder)["what"], refused(made.folder)["found"]) == (f"{INDEX} has no weight_map", found)
+
+
+def test_a_config_with_an_empty_list_of_layers(tmp_path: Path) -> None:
+    made = make(tmp_path / "m", vocab=50)
+    change_config(made, engram_layer_ids=[])
+    said = refused(made.folder)
+    assert (said["found"], said["next"]) == ("engram_layer_ids = [], an empty list", "write layers = [1, 14]")
+
+
 def test_weights_and_scales_in_two_files(tmp_path: Path) -> None:
     weight, scale = table("layers.1.engram.embed", 10)
     shard(tmp_path / "a.safetensors", [weight])
@@ -308,7 +331,7 @@ def test_an_index_that_lies(tmp_path: Path) -> None:
     assert "outside of the model" in refused(made.folder)["what"]
     path.write_text('{"weight_map": {"layers.1.engram.embed.weight": "a", "layers.1.engram.embed.weight": "b"}}')
     assert "in two files" in refused(made.folder, "integrity")["what"]
-    path.write_text("{}")
+    path.write_text('{"weight_map": {}}')
     assert refused(made.folder)["found"] == "nothing of that name"
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.members import UNREADABLE
-from sparkbuild.workspace import stagingblocks
+from sparkbuild.agent.members import ARCHIVES, UNREADABLE
+from sparkbuild.workspace import artifact
 from tests.agent.driver import CHUNK, COMPLETE, call, flip, from_wheel, look, problems, sha256, tree
 
 Make = Callable[[str, int], Path]
@@ -115,7 +115,7 @@ def test_other_archives_say_what_can_be_read(dst: Path, make: Make, name: str) -
 
 
 def test_the_workspace_refuses_what_the_agent_would() -> None:
-    assert stagingblocks.UNREADABLE == UNREADABLE
+    assert (artifact.ARCHIVES, artifact.UNREADABLE) == (ARCHIVES, UNREADABLE)
 
 
 def test_a_source_that_is_gone(dst: Path, model: Path) -> None:

@@ -32,10 +32,10 @@ TABLE: dict[str, tuple[dict[str, Any], Made | None, str, list[tuple[str, str]], 
     "never": ({"present": False, "bytes": 0}, None, RUN, [("content", "not fetched yet")], None),
     "gone": ({"present": False, "bytes": 0}, LAST, RUN, [("content", "was fetched before, is gone")], 900),
     "other content": (
-        {"present": False, "bytes": 900, "problem": "its content is not what the lock pins"},
+        {"present": False, "bytes": 900, "problem": "its content is not what is pinned"},
         LAST,
         RUN,
-        [("content", "its content is not what the lock pins")],
+        [("content", "its content is not what is pinned")],
         900,
     ),
     "not to be read": (
@@ -61,7 +61,7 @@ def test_the_goal() -> None:
     assert str(made.uri) == "artifact://dgx1/demo/weights"
     assert made.task == "artifact:demo:weights"
     assert made.transient, "not fetched again when what was made from it is complete"
-    assert made.doc == "fetch model==1.0 as pinned in locks/demo.source.lock"
+    assert made.doc == "fetch model==1.0 as pinned in the lock"
 
 
 def test_the_content_decides_not_where_it_comes_from() -> None:

@@ -72,7 +72,7 @@ def test_one_question_per_node_and_answers_in_their_place(tmp_path: Path) -> Non
     looking.look(one for one in goals)  # a generator is looked at once as well
     assert nodes["dgx1"].asked == nodes["dgx2"].asked == [list(FILES)]
     facts = {(one.node, one.uri.path): looking.fact(one) for one in goals}
-    assert facts.pop(("dgx1", "demo/b.whl"))["problem"] == "its content is not what the lock pins"
+    assert facts.pop(("dgx1", "demo/b.whl"))["problem"] == "its content is not what is pinned"
     assert set(map(str, facts.values())) == {"{'present': False, 'bytes': 0}"}
     assert len(nodes["dgx1"].asked) == 1
 

@@ -186,7 +186,11 @@ def test_what_does_not_fit_what_is_there_is_fetched_from_the_beginning(linked: D
 def test_a_url_with_other_content(linked: Demo, server: CuttingServer):
     server.files["model.whl"] = other = small_model(2_000_000)
     fails(
-        linked, ARTIFACT, "is not what the lock pins", hashlib.sha256(other).hexdigest(), "before you change the lock"
+        linked,
+        ARTIFACT,
+        "what was fetched is not what locks/demo.source.lock pins",
+        hashlib.sha256(other).hexdigest(),
+        "before you change its sha256 in locks/demo.source.lock",
     )
     assert kept(linked, "artifacts") == []
 

@@ -307,7 +307,9 @@ def test_only_what_can_be_updated_is_suggested(space: Space):
         assert wanted in out.replace("./doitw", "doit")  # as it was called
         assert "busybox-static=" not in out
     space.lock.write_text(FORMAT + pins + _wheel(space))
-    assert "busybox-static" not in space.fails("lock:update", "eng", "busybox-statik=1", code=3)
+    out = space.fails("lock:update", "eng", "busybox-statik=1", code=3)
+    assert "did you mean `busybox-static`? it is a file by its URL, which has no versions" in out
+    assert "write the new busybox-static.artifact.url" in out
 
 
 def _wheel(space: Space) -> str:
@@ -330,9 +332,66 @@ def test_outdated(space: Space):
         ("runtime.base.image", "1.1", "newer"),
         ("tiny", "1.1", "newer"),
     ]
+    commands = ["doit lock:update eng", "doit lock:update eng runtime.base.image=1.1", "doit lock:update eng tiny=1.1"]
+    assert [row["updates"] for row in rows] == [[command] for command in commands]
+    assert out.replace("./doitw", "doit").splitlines()[-4:] == [
+        "what takes what is newer:",
+        *(f"  {command}" for command in commands),
+    ]
     space.ok("lock:update", "eng", "engine=v1.0")
     space.repo.git("tag", "v1.1")
     assert json.loads(space.fails("outdated", "--json"))["rows"][0]["newest"] == "v1.1"
+
+
+def test_outdated_shows_a_later_version_and_what_the_locked_one_is_now(space: Space):
+    space.ok("lock:update", "eng", "engine=v1.0")
+    new = space.repo.commit({"a": "2"})
+    space.repo.git("tag", "-f", "v1.0")
+    space.repo.git("tag", "v1.1")
+    digest = space.server.put("org/base", "1.0", "moved")
+    space.server.put("org/base", "1.1", "two")
+    rows = json.loads(space.fails("outdated", "--json"))["rows"]
+    assert [row["newest"] for row in rows[:2]] == [
+        f"v1.1; v1.0 moved to {new[:12]}",
+        f"1.1; 1.0 moved to {digest.removeprefix('sha256:')[:12]}",
+    ]
+    assert rows[0]["updates"] == ["doit lock:update eng engine=v1.1", "doit lock:update eng"]
+    for command in ["lock:update eng", *(row["updates"][0].removeprefix("doit ") for row in rows[:2])]:
+        assert "changed in locks/eng.source.lock" in space.ok(*command.split()), command
+    assert "what takes" not in space.ok("outdated")
+
+
+def test_a_commit_without_a_ref_is_taken_by_its_name(space: Space):
+    space.lock.write_text(
+        space.lock.read_text().replace(
+            "engine.ref=main\n", f"engine.time={space.repo.git('log', '-1', '--format=%ct')}\n"
+        )
+    )
+    new = space.repo.commit({"a": "2"})
+    rows = json.loads(space.fails("outdated", "--json"))["rows"]
+    assert rows[0]["updates"] == [f"doit lock:update eng engine={new}"]
+    assert "1 of 1 changed" in space.ok("lock:update", "eng", f"engine={new}")
+
+
+def test_zeros_are_a_placeholder(space: Space):
+    zeros = f"weights.artifact.url=file:x.gguf\nweights.artifact.sha256={'0' * 64}\n"
+    (space.root / "x.gguf").write_text("x")
+    space.lock.write_text(space.lock.read_text() + zeros)
+    out = space.fails("lock:check")
+    assert "`weights.artifact.sha256` is a placeholder" in out
+    assert f"where:  locks/eng.source.lock:{len(space.lock.read_text().splitlines())}\n" in out
+    assert "sha256sum tells it" in out
+    assert "engine" not in out
+    out = space.fails("lock:verify:eng")
+    assert "1 of 4 components are not as locked" in out
+    assert "the sha256 of file:x.gguf is a placeholder" in out
+    space.ok("list", "--all")
+
+
+def test_what_a_registry_has_no_more_comes_with_the_command_that_pins_another(space: Space):
+    space.lock.write_text(space.lock.read_text().replace(space.digest, f"sha256:{'1' * 64}"))
+    out = space.fails("lock:verify:eng").replace("./doitw", "doit")
+    assert "next:   `doit lock:update eng runtime.base.image=1.0` pins what the tag 1.0 is now" in out
 
 
 def test_outdated_when_nobody_answers(space: Space):

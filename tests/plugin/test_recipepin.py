@@ -246,11 +246,27 @@ def test_outdated(space: Space) -> None:
     assert (row["locked"], row["newest"], row["state"]) == (f"nightly {shown}", "", "ok")
     new = space.server.put("team/engine", "nightly", "two")
     assert rows()[0]["newest"] == f"nightly {new[7:19]}"
+    assert rows()[0]["updates"] == ["doit lock:update serve:engine"]
     assert rows("eng", code=0) == []
     assert f"serve:engine/image  nightly {shown}" in space.fails("outdated")
     space.server.wrong = "503"
     assert rows()[0]["state"] == "unreachable"
     assert "there is no lock 'serve:own'\n  wanted: eng, serve:engine" in space.fails("outdated", "serve:own", code=3)
+
+
+def test_outdated_names_the_later_tag_and_the_locked_one(space: Space) -> None:
+    first = space.server.put("team/engine", "v1", "one")
+    space.write(f'"{space.name}:v1@{first}"')
+    space.server.put("team/engine", "v2", "two")
+    out = space.fails("outdated").replace("./doitw", "doit")
+    assert out.endswith("what takes what is newer:\n  doit lock:update serve:engine image=v2\n")
+    now = space.server.put("team/engine", "v1", "three")
+    out = space.fails("outdated").replace("./doitw", "doit")
+    assert f"v2; v1 moved to {now[7:19]}" in out
+    assert out.endswith("  doit lock:update serve:engine image=v2\n  doit lock:update serve:engine\n")
+    space.write(f'"{space.name}:v1@sha256:{"1" * 64}"')
+    out = space.fails("lock:verify:serve:engine").replace("./doitw", "doit")
+    assert "next:   `doit lock:update serve:engine image=v1` pins what the tag v1 is now" in out
 
 
 def test_verify(space: Space) -> None:

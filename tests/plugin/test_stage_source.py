@@ -225,3 +225,8 @@ def _until_busy(models: Models) -> None:
         if "is being staged by another process" in models.ok("plan", "stage:one").out:
             return
     raise AssertionError("it was never at work")
+
+
+def test_a_skip_of_a_folder_that_matches_nothing_is_named(models: Models) -> None:
+    edit(models, "one", "min_free = 0", 'min_free = 0\nskip = ["*.pth"]')
+    assert "nothing matches skip = '*.pth'" in models.ok("plan", "stage:one").out

@@ -253,7 +253,7 @@ def test_a_tampered_package_of_the_base(yard: Yard) -> None:
         yard.node.docker("image", "rm", "--force", tag, check=False)  # else nothing would be made of the package
     (yard.root / "debs/busybox-static_1_amd64.deb").write_bytes(b"other")
     told = yard.fails("image:tiny").out
-    assert "is not what the lock pins" in told
+    assert "what was fetched is not what locks/" in told
     assert yard.clean()
 
 

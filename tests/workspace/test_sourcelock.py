@@ -87,7 +87,7 @@ def test_pin_changes_what_differs_and_keeps_the_rest(tmp_path: Path) -> None:
     assert changed == ("input.b.sha256", "input.c.sha256")
     assert new == text.replace("b.sha256=", f"b.sha256={digest('B')}") + f"input.c.sha256={digest('C')}\n"
     assert path.read_text() == text
-    write(path, new)
+    write(path, new, "locks/a.source.lock")
     assert verify(read(path, tmp_path), tmp_path) == ()
     assert pin(path, tmp_path) == (new, ())
 
@@ -107,7 +107,7 @@ def test_write_replaces_whole_and_keeps_mode_and_link(tmp_path: Path) -> None:
     path.chmod(0o664)
     link = tmp_path / "link.source.lock"
     link.symlink_to(path.name)
-    write(link, "new")
+    write(link, "new", "locks/a.source.lock")
     assert link.is_symlink()
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o664
@@ -118,17 +118,19 @@ def test_a_read_only_lock_is_refused(tmp_path: Path) -> None:
     path = put(tmp_path, "a.source.lock", "old")
     path.chmod(0o444)
     with pytest.raises(LockError, match="cannot be written") as caught:
-        write(path, "new")
+        write(path, "new", "locks/a.source.lock")
     assert caught.value.found == "it is read-only"
+    assert "chmod u+w locks/a.source.lock" in caught.value.next
+    assert str(tmp_path) not in str(caught.value)
     assert path.read_text() == "old"
 
 
 def test_write_that_fails_leaves_the_old_text(tmp_path: Path) -> None:
     path = put(tmp_path, "a.source.lock", "old")
     with pytest.raises(UnicodeEncodeError):
-        write(path, "\udc80")
+        write(path, "\udc80", "locks/a.source.lock")
     with pytest.raises(LockError, match="cannot be written"):
-        write(tmp_path / "no/such/folder.source.lock", "x")
+        write(tmp_path / "no/such/folder.source.lock", "x", "no/such/folder.source.lock")
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.source.lock"]
     assert path.read_text() == "old"
 

@@ -109,6 +109,12 @@ def test_in_order(tmp_path: Path, blocks: str) -> None:
         (FILES + 'src = "https://example.org/x.gguf"\n', ["a URL wants the sha256"]),
         (FILES + f'src = "https://example.org/"\nsha256 = "{"5" * 64}"\n', ["a URL that names no file"]),
         (FILES + f'src = "https://example.org/x.tar"\nsha256 = "{"5" * 64}"\n', ["cannot be staged from", "x.tar"]),
+        (
+            FILES + f'src = "https://example.org/one.bin"\nsha256 = "{"5" * 64}"\nmembers = ["*.bin", "*.gguf"]\n',
+            ['"*.gguf" does not match the one file', "found:  one.bin", "take `members` out"],
+        ),
+        (FILES + f'src = "https://example.org/x.gguf"\nsha256 = "{"0" * 64}"\n', ["is a placeholder", "sha256sum"]),
+        (FILES + 'src = "https://u:p@example.org/x.gguf"\n', ["cannot be used", "//...@example.org", "needs no login"]),
         (FILES + f'src = "/srv/models/x"\nsha256 = "{"5" * 64}"\n', ["`sha256` is for a URL"]),
         (FILES + 'src = "artifact:demo/model"\nskip = ["*"]\n', ["`skip` is for a folder"]),
         (FILES + 'src = "srv/models/x"\n', ["`src` does not fit", '("artifact:demo/smollm2")', '("/srv/models/x")']),
