@@ -7,7 +7,7 @@ on it), then blake2b cut to 8 bytes. The first two are the same algorithm, `xxh3
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,11 @@ _VECTORS = ((b"", "2d06800538d394c2"), (b"abc", "78af5f94892f3950"), (bytes(rang
 def best() -> str:
     """The name of the algorithm to use for new data on this node."""
     return XXH3 if function(XXH3) else BLAKE2B
+
+
+def first_usable(names: Iterable[str]) -> str:
+    """The first of these algorithms that this python can compute, else the best one it has."""
+    return next((name for name in names if function(name)), "") or best()
 
 
 @cache

@@ -168,17 +168,35 @@ def place(dst: str, name: str) -> str:
     """
     if not safe_name(name):
         raise AgentError("a name that leaves the folder", kind="config", where=dst, found=repr(name))
+    blocked = in_its_place(dst, name)
+    if blocked is not None:
+        raise blocked
     path = dst
     for step in name.split("/")[:-1]:
         path = f"{path}/{step}"
         if not os.path.lexists(path):
             os.mkdir(path)
-        elif not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise AgentError("a folder is wanted where something else is", where=path, next="move it away")
-    path = f"{dst}/{name}"
+    return f"{dst}/{name}"
+
+
+def in_its_place(dst: str, name: str) -> AgentError | None:
+    """Why a file of that name cannot be in the folder: a folder stands there, or what is no folder is on the way."""
+    path, (*steps, last) = dst, name.split("/")
+    for step in steps:
+        path = f"{path}/{step}"
+        if not os.path.lexists(path):
+            return None
+        if not os.path.isdir(path) or os.path.islink(path):
+            found = "a symbolic link" if os.path.islink(path) else "a file"
+            return _misplaced("a folder is wanted where something else is", path, found, "a folder, or nothing yet")
+    path = f"{path}/{last}"
     if os.path.isdir(path) and not os.path.islink(path):
-        raise AgentError("a file is wanted where a folder is", where=path, next="move it away")
-    return path
+        return _misplaced("a file is wanted where a folder is", path, "a folder", "a file, or nothing yet")
+    return None
+
+
+def _misplaced(what: str, where: str, found: str, wanted: str) -> AgentError:
+    return AgentError(what, kind="config", where=where, found=found, wanted=wanted, next="move it away")
 
 
 def holds(dst: str, name: str) -> bool:

@@ -63,6 +63,19 @@ def entry(store: str, dst: str) -> Entry | None:
     return found if found is not None and found.dst == dst else None
 
 
+def before(query: dict[str, Any], dst: str) -> dict[str, Any]:
+    """{"before": the folder that the query's "of", a recipe and its block, was last staged or exported into, "here": it
+    was this one}; {} when that is not known. A folder that was evicted is none.
+    """
+    recipe, _, block = str(query.get("of") or "").partition("/")
+    same = [one for one in entries(query.get("store", "")) if (one.recipe, one.block) == (recipe, block)]
+    found = [one for one in same if one.staged_at]
+    if not found:
+        return {}
+    last = max(found, key=lambda one: (one.dst == dst, one.staged_at)).dst
+    return {"before": last, "here": last == dst}
+
+
 def noted(request: dict[str, Any], dst: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Do a staging or an export, and have it in the index from its beginning on. To be called under the lock of the
     folder; `work` returns its result. Without {"owner": {"recipe", "block", "workspace"}} in the request, nothing is

@@ -26,8 +26,8 @@ class Contents(NamedTuple):
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "docker", "dsts"?: [folder]}; {"folders": [see `look`]} of the index, or of these alone. Exports
-    are told with what they are made of, and go with it.
+    """Query {"store", "docker", "dsts"?: [folder]}; {"folders": [see `look`], "exports": [{the fields of an
+    index.Entry, "folders": what it is made of}]} of the index, or of these alone. An export goes with these folders.
     """
     store = query["store"]
     if "dsts" in query:
@@ -40,7 +40,11 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     protected = {name for name in lanes.names(store) if (lanes.record(store, name) or {}).get("protect")}
     shelf = lanes.shelf_of(query)
     looks = [look(query["store"], one, of(attached, one.dst), shelf) for one in found if one.dst not in alone]
-    return {"folders": [{**one, "protect": one["recipe"] in protected} for one in looks]}
+    made = {one.dst: list(one.folders) for one in attached}
+    return {
+        "folders": [{**one, "protect": one["recipe"] in protected} for one in looks],
+        "exports": [{**one._asdict(), "folders": made[one.dst]} for one in found if one.dst in made],
+    }
 
 
 def look(store: str, entry: index.Entry, attached: list[Export], shelf: Shelf) -> dict[str, Any]:

@@ -1,23 +1,27 @@
-"""Is an export as its manifest says? Only looked at: no content is read, and nothing is asked of the source."""
+"""Is an export as its manifest says? Only looked at: no content is read, and of what is made nothing is asked of the
+source.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from sparkbuild.agent import evicted, folder, ledger, linkwish, mountlist, stamps
+from sparkbuild.agent import evicted, folder, index, ledger, linkwish, mountlist, stamps
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import LedgerError
-from sparkbuild.agent.linktree import names, problem
+from sparkbuild.agent.linkable import foreseen, names, problem
 from sparkbuild.agent.linkwish import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.protocol import AgentError
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "dst", "what"?, "full"?}; {"present": true, "key", "parts", "commit", "files": how many,
-    "mounts": [{"source", "target", "read_only"}], "problems": [{"file", "text"}]}. Without a manifest {"present":
-    false, "busy": who works on it, "problem": why it cannot be read, "evicted": see
-    `evicted.told`}.
+    """Query {"store", "dst", "what"?, "full"?, "of"?, "key"?, "keys"?}; {"present": true, "key", "parts", "commit",
+    "files": how many, "mounts": [{"source", "target", "read_only"}], "problems": [{"file", "text"}]}. Without a
+    manifest {"present":
+    false, "busy": who works on it, "problem": why it cannot be read, "begun": its making did not end, "evicted": see
+    `evicted.told`, "before": see `index.before`}. With "keys", those that the staged folders of "what" are to have, and
+    "key", its own: "refused", why it cannot be made as it is asked for, see `linkable.foreseen`.
 
     With "what" (see linkwish.wish), an export of folders that were staged anew since is held against their ledgers;
     with "full" too, any export is.
@@ -26,9 +30,12 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     try:
         made = mountlist.read(dst)
     except LedgerError as error:
-        return {"present": False, "busy": "", "problem": f"the manifest in {dst} is unreadable: {error}"}
+        text = f"the manifest in {dst} is unreadable: {error}"
+        return {"present": False, "busy": "", "problem": text, **_refused(query, dst)}
     if made is None:
-        return {"present": False, "busy": folder.busy(dst), **evicted.told(query.get("store", ""), dst)}
+        gone = {**evicted.told(query.get("store", ""), dst), **index.before(query, dst)}
+        begun = bool(mountlist.noted(dst))
+        return {"present": False, "busy": folder.busy(dst), "begun": begun, **gone, **_refused(query, dst)}
     entries = _entries(made)
     found = [{"file": name, "text": text} for name, entry in entries.items() if (text := problem(dst, entry))]
     strange = (name for name in names(dst) if name not in entries)
@@ -43,7 +50,12 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         "files": len(entries),
         "mounts": made["mounts"],
         "problems": found,
+        **(_refused(query, dst) if found or made["key"] != query.get("key") else {}),
     }
+
+
+def _refused(query: dict[str, Any], dst: str) -> dict[str, Any]:
+    return {"refused": foreseen(query, dst)} if "keys" in query else {}
 
 
 def _entries(made: dict[str, Any]) -> dict[str, Entry]:

@@ -11,20 +11,16 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from sparkbuild.agent import content, folder, index, links, linkwish, mountlist, stamps, uses
+from sparkbuild.agent import folder, index, linkable, linkwish, mountlist, stamps, uses
 from sparkbuild.agent.files import fsync_folder, inside
 from sparkbuild.agent.lanes import shelf_of
-from sparkbuild.agent.ledger import OURS, LedgerError, Link
+from sparkbuild.agent.ledger import OURS, LedgerError
 from sparkbuild.agent.linkwish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
 from sparkbuild.agent.part import stem
 from sparkbuild.agent.protocol import AgentError, Reporter
-
-_SHOWN = 5
-_NEXT_DISK = "give the export a `path`, or the block a `dst`, so that both are on one disk"
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -37,7 +33,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     store = request.get("store", "")
     dst, what = inside(store, request["dst"]), request["what"]
     folders = linkwish.folders_of(what, store)
-    _refuse_nested(dst, folders)
+    linkable.check_place(dst, folders)
     for path in folders:
         linkwish.staged(path)  # before a lock makes an empty folder of what is not there
     with contextlib.ExitStack() as locks:
@@ -57,16 +53,16 @@ class _Linking:
         except LedgerError as error:
             reporter.log(f"the manifest in {dst} is unreadable: {error}")
             self.before = None
-        self.ours = {*mountlist.noted(dst), *(mountlist.names(self.before) if self.before else ())}
+        self.ours = linkable.ours_in(dst)
 
     def run(self) -> dict[str, Any]:
         """See `run` above."""
-        entries, there = self.wish.entries, names(self.dst)
-        wrong = [entry for entry in entries.values() if problem(self.dst, entry)]
+        entries, there = self.wish.entries, linkable.names(self.dst)
+        wrong = [entry for entry in entries.values() if linkable.problem(self.dst, entry)]
         gone = sorted(name for name in there if name in self.ours and name not in entries)
-        self._refuse_strangers(there, {entry.name for entry in wrong})
+        linkable.check_strangers(self.dst, [name for name in there if name not in self.ours], entries, wrong)
         if wrong or gone:
-            self._check_disk(wrong)
+            linkable.check_disk(self.dst, [entry.path for entry in wrong if entry.how == HARD])
             self._refuse_used(wrong, gone)
             mountlist.withdraw(self.dst, [*self.ours, *entries])
             before = {staged.path: _stamps(staged) for staged in self.wish.folders}
@@ -90,26 +86,6 @@ class _Linking:
             "mounts": len(self.wish.mounts),
             "commit": self.wish.commit,
         }
-
-    def _refuse_strangers(self, there: list[str], wrong: set[str]) -> None:
-        """What we did not make is not removed: the folder may have been meant for something else."""
-        found = [name for name in there if name not in self.ours and (name not in self.wish.entries or name in wrong)]
-        if found:
-            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            raise AgentError(
-                "the folder of an export holds what is not of it",
-                kind="config",
-                where=self.dst,
-                found=", ".join(found[:_SHOWN]) + more,
-                wanted="a folder of its own",
-                next="move them away, or give the export another `path`",
-            )
-
-    def _check_disk(self, wrong: list[Entry]) -> None:
-        here = os.stat(self.dst).st_dev
-        for entry in wrong:
-            if entry.how == HARD and os.lstat(entry.path).st_dev != here:
-                raise _other_disk(entry, self.dst)
 
     def _refuse_used(self, wrong: list[Entry], gone: list[str]) -> None:
         """A new name, or one less, moves ctime and link count of a staged file: engines watch both."""
@@ -184,44 +160,6 @@ def _waiting(reporter: Reporter, path: str, who: str) -> None:
     reporter.log(f"{path} is being worked on by another process ({who}): waiting")
 
 
-def names(dst: str) -> list[str]:
-    """Everything in an export that is no folder, links to folders too, without what is kept for ourselves."""
-    found, folders = [], [""]
-    while folders:
-        above = folders.pop()
-        with os.scandir(f"{dst}/{above}") as inner:
-            for one in inner:
-                name = f"{above}{one.name}"
-                if name == OURS:
-                    continue
-                if one.is_dir(follow_symlinks=False):
-                    folders.append(f"{name}/")
-                else:
-                    found.append(name)
-    return sorted(found)
-
-
-def problem(dst: str, entry: Entry) -> str:
-    """What is wrong with one name of an export, "" when nothing is."""
-    if entry.how == POINTER:
-        return links.problem(dst, Link(entry.name, entry.path))
-    found, text = content.standing(f"{dst}/{entry.name}")
-    if found is None:
-        return f"{entry.name} {text}"
-    if entry.how == EMPTY:
-        right = not found.st_size and found.st_nlink == 1
-        return "" if right else f"{entry.name} is no empty file of its own, and one is to be bound onto it"
-    return _not_linked(entry, found)
-
-
-def _not_linked(entry: Entry, found: os.stat_result) -> str:
-    try:
-        staged = os.lstat(entry.path)
-    except (FileNotFoundError, NotADirectoryError):
-        return f"{entry.name}: the staged file {entry.path} is missing"
-    return "" if os.path.samestat(found, staged) else f"{entry.name} is not the file {entry.path}"
-
-
 def _stamps(staged: Staged) -> dict[str, stamps.Stamp]:
     found = {}
     for record in staged.ledger.files:
@@ -240,7 +178,7 @@ def _link(entry: Entry, temporary: str, dst: str) -> None:
         raise AgentError("a staged file is missing", kind="integrity", where=entry.path, next="doit stage") from error
     except OSError as error:
         if error.errno == errno.EXDEV:
-            raise _other_disk(entry, dst) from error
+            raise linkable.other_disk(entry.path, dst) from error
         if error.errno == errno.EMLINK:
             what = "a staged file has as many names as its file system allows"
             raise AgentError(what, where=entry.path, next="remove exports that are not used any more") from error
@@ -253,30 +191,6 @@ def _link(entry: Entry, temporary: str, dst: str) -> None:
                 next="stage it as this user, or give the file to it (chown)",
             ) from error
         raise
-
-
-def _other_disk(entry: Entry, dst: str) -> AgentError:
-    return AgentError(
-        "a hard link cannot be made: the export and what is staged are on different file systems",
-        kind="config",
-        where=dst,
-        found=f"{entry.path} is on another one",
-        wanted="both on one file system, by the same mount",
-        next=_NEXT_DISK,
-    )
-
-
-def _refuse_nested(dst: str, folders: Iterable[str]) -> None:
-    for path in folders:
-        if f"{dst}/".startswith(f"{path}/") or f"{path}/".startswith(f"{dst}/"):
-            raise AgentError(
-                "an export and what it is made from are one inside the other",
-                kind="config",
-                where=dst,
-                found=path,
-                wanted="a folder beside it",
-                next="correct `path` of this export",
-            )
 
 
 def _is_linked(path: str) -> bool:

@@ -136,8 +136,7 @@ class _Subtree(NamedTuple):
 def _tree(
     what: dict[str, Any], store: str, mirror: Staged, snapshot: dict[str, str], bound: dict[str, str] | None
 ) -> dict[str, Entry]:
-    folder = str(what.get("subtree") or "").strip("/")
-    part = _Subtree(_commit(mirror), f"{folder}/" if folder else "", list(what.get("binds") or []))
+    part = _part(what, _commit(mirror))
     found = {
         name: Entry(name, HARD, f"{mirror.path}/{file}", mirror.path)
         for path, file in snapshot.items()
@@ -147,15 +146,55 @@ def _tree(
         bound = _bound(what["source"], store, part, set(found)) if part.globs else {}
     found |= {name: Entry(name, EMPTY, path) for name, path in bound.items()}
     if not found:
-        raise AgentError(
-            "nothing of the snapshot is in this subtree",
-            kind="config",
-            where=f"{mirror.path}/snapshots/{part.commit}",
-            found=f"{len(snapshot)} files: {hubrepo.shown(list(snapshot))}",
-            wanted=f"files in {part.above}",
-            next="correct `subtree` of this export",
-        )
+        raise _nothing_in(part, f"{mirror.path}/snapshots/{part.commit}", list(snapshot))
     return dict(sorted(found.items()))
+
+
+def tree_is_linked(what: dict[str, Any], store: str) -> bool:
+    """Whether a tree will have hard links, by the hub cache alone: its mirror is not staged yet. True where the cache
+    does not say: the staging of the mirror tells why. Raises AgentError when `subtree` or `binds` match nothing.
+    """
+    source = what["source"]
+    try:
+        place = hubrepo.find(inside(store, source["cache"]), source["repo"])
+        commit, _ = hubrepo.resolve(place, source["revision"])
+        paths = [entry.path for entry in hubrepo.entries(place, commit)]
+    except (AgentError, OSError):
+        return True
+    part, where = _part(what, commit), f"{place.path}/snapshots/{commit}"
+    _refuse_idle(part, where, paths)
+    inner = [path for path in paths if part.name(path)]
+    if not inner:
+        raise _nothing_in(part, where, paths)
+    return not all(matching(path, part.globs) for path in inner)
+
+
+def _part(what: dict[str, Any], commit: str) -> _Subtree:
+    folder = str(what.get("subtree") or "").strip("/")
+    return _Subtree(commit, f"{folder}/" if folder else "", list(what.get("binds") or []))
+
+
+def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
+    return AgentError(
+        "nothing of the snapshot is in this subtree",
+        kind="config",
+        where=where,
+        found=f"{len(paths)} files: {hubrepo.shown(paths)}",
+        wanted=f"files in {part.above}",
+        next="correct `subtree` of this export",
+    )
+
+
+def _refuse_idle(part: _Subtree, where: str, paths: list[str]) -> None:
+    idle = [glob for glob in part.globs if not any(matching(path, [glob]) for path in paths)]
+    if idle:
+        raise AgentError(
+            f"nothing of the snapshot matches {', '.join(map(repr, idle))} of `binds`",
+            kind="config",
+            where=where,
+            found=f"{len(paths)} files: {hubrepo.shown(paths)}",
+            next="correct `binds` of this export",
+        )
 
 
 def _bound(source: dict[str, Any], store: str, part: _Subtree, there: set[str]) -> dict[str, str]:
@@ -169,16 +208,7 @@ def _bound(source: dict[str, Any], store: str, part: _Subtree, there: set[str]) 
             where=f"{place.path}/snapshots/{part.commit}",
             next="stage the mirror again: its revision may be another one by now",
         )
-    idle = [glob for glob in part.globs if not any(matching(entry.path, [glob]) for entry in entries)]
-    if idle:
-        paths = [entry.path for entry in entries]
-        raise AgentError(
-            f"nothing of the snapshot matches {', '.join(map(repr, idle))} of `binds`",
-            kind="config",
-            where=f"{place.path}/snapshots/{part.commit}",
-            found=f"{len(paths)} files: {hubrepo.shown(paths)}",
-            next="correct `binds` of this export",
-        )
+    _refuse_idle(part, f"{place.path}/snapshots/{part.commit}", [entry.path for entry in entries])
     wanted = {part.name(entry.path): entry for entry in entries if matching(entry.path, part.globs)}
     return {name: _file(place, part.commit, entry) for name, entry in wanted.items() if name and name not in there}
 

@@ -43,7 +43,7 @@ def look(path: str) -> dict[str, Any]:
 
 
 def _held(path: str) -> int:
-    """Bytes of a folder's own files; those with more names are not given back to anybody, nor written again."""
+    """Bytes of a folder's own files, also of those with more names; of these, `expected` says which do not go."""
     left, folders, held = _MOST, [path], 0
     while folders and left > 0:
         with os.scandir(folders.pop()) as entries:

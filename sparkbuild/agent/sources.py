@@ -95,8 +95,8 @@ class FileSource:
                 "the source was changed while it was being read",
                 kind="integrity",
                 where=self.path,
-                found=f"{now.st_size} bytes, changed at {now.st_mtime_ns / 1e9:.3f}",
-                wanted=f"{self._before.st_size} bytes, changed at {self._before.st_mtime_ns / 1e9:.3f}",
+                found=_version(now),
+                wanted=_version(self._before),
                 next="run again when nothing writes to it any more; nothing of it was kept",
             )
 
@@ -122,6 +122,13 @@ class FileSource:
                     with suppress(OSError):  # then the next call fails again, and is counted
                         mend()
         raise AssertionError
+
+
+def _version(found: os.stat_result) -> str:
+    """What a file was when it was looked at, to the millisecond: two versions may be of one second."""
+    second, rest = divmod(found.st_mtime_ns, 10**9)
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(second))
+    return f"{found.st_size} bytes, changed at {when}.{rest // 10**6:03d} UTC"
 
 
 def _open(path: str) -> tuple[Pages, os.stat_result]:

@@ -74,8 +74,7 @@ class _Staging:
         self.before = self._ledger()
         self.known = {**self.draft.read(), **{record.name: record for record in self.before.files}}
         self.links = list({link.name: link for link in (*self.draft.read_links(), *self.before.links)}.values())
-        usable = (record.digest for record in self.known.values() if digest.function(record.digest))
-        self.algorithm = next(usable, "") or digest.best()
+        self.algorithm = digest.first_usable(record.digest for record in self.known.values())
         self.stop = threading.Event()
         self.meter = Meter(int(request.get("bwlimit") or 0), self.stop)
         self.opener = Opener(archives, request, self.meter, reporter.log)

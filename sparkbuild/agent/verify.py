@@ -18,9 +18,11 @@ from typing import Any
 from sparkbuild.agent import content, digest, evicted, folder, ledger, links, stamps
 from sparkbuild.agent.content import Found, Moved
 from sparkbuild.agent.digest import CHUNK
+from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import inside
+from sparkbuild.agent.index import before
 from sparkbuild.agent.ledger import Ledger, Record
-from sparkbuild.agent.protocol import AgentError, Reporter
+from sparkbuild.agent.protocol import Reporter
 from sparkbuild.agent.shape import Shape
 from sparkbuild.agent.titles import Titles
 
@@ -33,14 +35,15 @@ _NOTHING = {"bytes": 0, "chunks": 0, "whole": ()}
 
 
 def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]:
-    """Query {"store", "dst", "key", "full", "linked", "what"}; see `_fact` for the answer. Content is only looked at
-    when the ledger has that key (an empty or missing key is any).
+    """Query {"store", "dst", "key", "full", "linked", "what", "of": recipe/block}; see `_fact` for the answer.
+    Content is only looked at when the ledger has that key (an empty or missing key is any).
 
-    Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read,
-    "evicted": see `evicted.told`}. Then, and with another key, "to_write" is what staging would write, "wanted" all
-    that it would have in the folder, and "about" what the source is, if the query has "what" (see `wanted.of_request`)
-    and the source is there; of the source only tables of contents are read. "refused" says why it cannot be staged, see
-    `_expected`; also where something is to be mended.
+    Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read, "begun":
+    a staging (or a removal) did not end there, "evicted": see `evicted.told`, "before": see `index.before`}. Then, and
+    with another key, "to_write" is what staging would write, "wanted" all that it would have in the folder, and "about"
+    what the source is, if the query has "what" (see `wanted.of_request`) and the source is there; of the source only
+    tables of contents are read. "refused" says why it cannot be staged, see `expected`; also where something is to be
+    mended.
     """
     dst = inside(query.get("store", ""), query["dst"])
     if query.get("key") and not query.get("full"):
@@ -54,49 +57,19 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
         text = f"the ledger in {dst} is unreadable: {error}"
         return {"present": False, "busy": "", "problem": text, **_expected(query, None)}
     if made is None:
-        gone = evicted.told(query.get("store", ""), dst)
-        return {"present": False, "busy": folder.busy(dst), **gone, **_expected(query, None)}
+        gone = {**evicted.told(query.get("store", ""), dst), **before(query, dst)}
+        begun = os.path.lexists(Draft(dst).path)
+        return {"present": False, "busy": folder.busy(dst), "begun": begun, **gone, **_expected(query, None)}
     if query.get("key") not in (None, "", made.key):
-        return {**_fact(made, [], _Checked()), **_expected(query, made)}
+        return {**_fact(made, [], _Checked(), 0), **_expected(query, made)}
     fact = _Look(dst, made, moved or (lambda _size: None), query).result()
     return {**fact, "refused": _expected(query, made)["refused"]} if fact["problems"] else fact
 
 
 def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
-    """{"to_write": bytes, "wanted": bytes, "about": what the source is found to be, "refused": the fields of the error
-    that staging would end with, and its "part", "dst" or "source"; {} when it can be staged}. None, no "wanted" and {}
-    when the source cannot say.
-    """
-    nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": {}}
-    if "what" not in query:
-        return nothing
-    from sparkbuild.agent import wanted  # noqa: PLC0415 - most looks find a ledger
-    from sparkbuild.agent.archives import Archives  # noqa: PLC0415
+    from sparkbuild.agent.expected import expected  # noqa: PLC0415 - most looks find all as it should be
 
-    blocked = folder.in_the_way(inside(query.get("store", ""), query["dst"]))
-    if blocked is not None:
-        return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
-    known = {record.name: record for record in made.files} if made else {}
-    archives = Archives()
-    try:
-        wish = wanted.of_request(query, archives)
-    except (AgentError, OSError) as error:
-        if query["what"].get("kind") == "artifact":
-            return nothing  # not fetched yet
-        return {**nothing, "refused": {**_fields(error, query.get("store", "")), "part": "source"}}
-    finally:
-        archives.close()
-    sizes = {item.name: Shape(item.size, item.extents).data for item in wish.files}
-    new = sum(sizes[item.name] for item in wish.files if not item.is_in(known.get(item.name)))
-    return {"to_write": new, "wanted": sum(sizes.values()), "about": wish.about, "refused": {}}
-
-
-def _fields(error: AgentError | OSError, store: str) -> dict[str, str]:
-    if isinstance(error, AgentError):
-        return error.fields
-    from sparkbuild.agent import oserrors  # noqa: PLC0415 - only for a message
-
-    return oserrors.fields_of(error, store)
+    return expected(query, made)
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -121,9 +94,10 @@ class _Checked:
         self.whole: list[str] = []
 
 
-def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked) -> dict[str, Any]:
+def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked, beside: int) -> dict[str, Any]:
     """{"present", "key", "parts", "about", "bytes": of data in all files, "problems": [{"file", "text", "bytes": to be
-    written again}], "to_write": sum of these, "checked": {"bytes", "chunks", "whole": [names]}}.
+    written again}], "to_write": sum of these, "beside": see `expected`, "checked": {"bytes", "chunks", "whole":
+    [names]}}.
     """
     return {
         "present": True,
@@ -133,6 +107,7 @@ def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked) -> di
         "bytes": made.total,
         "problems": problems,
         "to_write": sum(problem["bytes"] for problem in problems),
+        "beside": beside,
         "checked": {"bytes": checked.bytes, "chunks": checked.chunks, "whole": checked.whole},
     }
 
@@ -146,6 +121,7 @@ class _Look:
         self.guard = threading.Lock()
         self.checked = _Checked()
         self.problems: list[dict[str, Any]] = []
+        self.beside = 0
         self.known = stamps.read(dst, made)
         self.proven: dict[str, stamps.Stamp] = {}
         self.titles = Titles(made.links)
@@ -161,7 +137,7 @@ class _Look:
                 self.problems.append({"file": link.name, "text": text, "bytes": 0})
         if self.proven != self.known:
             stamps.write(self.dst, self.made, self.proven)
-        return _fact(self.made, self.problems, self.checked)
+        return _fact(self.made, self.problems, self.checked, self.beside)
 
     def _file(self, record: Record) -> bool:
         """Look at one file; True when its stamp says that nobody touched it."""
@@ -171,6 +147,7 @@ class _Look:
             return False
         if found.st_nlink > 1 and not self.linked:
             text = f"has {found.st_nlink} names (hard links): a write to another one would change it"
+            self.beside += found.st_blocks * 512
             self._problem(record, text, record.data)
             return False
         stamp = stamps.of(found)
@@ -185,11 +162,19 @@ class _Look:
         found = content.check(f"{self.dst}/{record.name}", record, self._moved)
         self.checked.whole.append(record.name)
         if found.text:
-            self._problem(record, found.text, _bytes_of(record, found))
+            self._problem(record, found.text, self._to_mend(record, found))
         elif found.stat is not None and remember:
             self.proven[record.name] = stamps.of(found.stat)
         elif not remember:  # right when read again: a cable or memory fault, not to be passed over in silence
             self._problem(record, "was read wrong once and right once: check the disk of this node", 0)
+
+    def _to_mend(self, record: Record, found: Found) -> int:
+        """Bytes that mending writes: what has more names is left to these, and is made anew beside them."""
+        there, _ = content.standing(f"{self.dst}/{record.name}")
+        if there is None or there.st_nlink == 1:
+            return _bytes_of(record, found)
+        self.beside += there.st_blocks * 512
+        return record.data
 
     def _sample(self, files: list[Record]) -> list[Record]:
         """Read a few chunks of files whose stamps are right; returns the files that had a wrong one."""

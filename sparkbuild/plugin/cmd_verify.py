@@ -24,6 +24,7 @@ from sparkbuild.plugin.verifying import Row
 if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
     from sparkbuild.plugin.session import Session
+    from sparkbuild.staging.eviction import Folder
 
 PREFIX, STAGE = "verify:", "stage:"
 LIMIT = "20GB"
@@ -237,15 +238,31 @@ def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any]) -> list[di
     wanted = {(goal.node, folder_of(session, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
     answers = survey(session.nodes.agent, {node: {"scheme": "inventory"} for node in nodes}) if nodes else {}
     found = []
+
+    def unsure(one: Folder) -> bool:
+        return one.workspace == workspace(session.root) and one.recipe in unread(session)
+
     for node, answer in answers.items():
         for one in folders(node, answer.get("folders") or ()):
-            mine = one.workspace == workspace(session.root)
-            if (node, one.dst) in wanted or (mine and one.recipe in unread(session)):
+            if (node, one.dst) in wanted or unsure(one) or not _is_there(one):
                 continue
             used = f"last served {when(one.served_at)}" if one.served_at else "never served"
             text = f"{one.dst}: {size(one.frees)} of {whose(session, one)}; {used}"
             found.append({"node": node, "folder": one.dst, "bytes": one.frees, "text": text})
+        for export in answer.get("exports") or ():
+            (one,) = folders(node, [{**export, "exports": ()}])
+            if (node, one.dst) in wanted or unsure(one):
+                continue
+            made = ", ".join(export["folders"])
+            goes = f"it goes when {made} is evicted, or with rm -r" if made else "it goes with rm -r"
+            text = f"{one.dst}: export {whose(session, one)}; no recipe wants it, {goes} {one.dst}"
+            found.append({"node": node, "folder": one.dst, "bytes": 0, "text": text})
     return found
+
+
+def _is_there(one: Folder) -> bool:
+    """Whether anything of a folder in the index is on the node. If not, it stays in the index: its disk may be away."""
+    return bool(one.frees or one.kept or one.total or one.busy or one.problem)
 
 
 def bytes_of(text: str) -> int:

@@ -32,7 +32,7 @@ def kinds(
     holders: Callable[[Goal], list[tuple[str, str]]] = lambda _goal: [],
 ) -> Mapping[str, Kind]:
     """The kinds by scheme. `nodes` are the ways to the nodes, `pools` bound what runs at once; `target` is what a bench
-    must know, if there are any; `holders` are other nodes that have what a goal stages.
+    must know, if there are any; `holders` are other folders that have what a goal stages.
     """
     found: dict[str, Kind] = {
         "artifact": ArtifactKind(root, nodes),

@@ -56,7 +56,7 @@ class Reporter:
         if not task.actions or task.name.startswith("_"):
             return
         self.display.end(task.name)
-        self._counts["made"] += 1
+        self._counts["up to date" if self._was_made(task) else "made"] += 1
         self.display.line(f"done  {task.name}  {self._cost(task)}")
 
     def add_failure(self, task: Any, fail: Any) -> None:
@@ -142,6 +142,13 @@ class Reporter:
             texts = ["it was asked for"]
         return spoken("".join(f"\n      because {text}" for text in texts))
 
+    def _was_made(self, task: Any) -> bool:
+        """Whether there was nothing to do when its turn came."""
+        goal, session = goal_of(task), current()
+        if goal is None or session is None or session.force or task.result:
+            return False  # a launch that is not waited for has a result
+        return goal.target not in session.made
+
     def _cost(self, task: Any) -> str:
         seconds = time.monotonic() - self._started.pop(task.name, time.monotonic())
         goal, session = goal_of(task), current()
@@ -149,7 +156,7 @@ class Reporter:
         if goal is not None and session is not None:
             made = session.made.get(goal.target)
             if made is None:
-                if not session.force and not task.result:  # a launch that is not waited for has a result
+                if self._was_made(task):
                     giver = came_with(goal, session.made)
                     text += f", nothing to do: {f'it came with {giver}' if giver else 'another run had made it'}"
             elif made[1]:

@@ -63,7 +63,7 @@ def needed(steps: Iterable[Step], found: Mapping[str, Room]) -> list[Need]:
         if room is None or room["free"] is None:
             continue
         folder = (goal.node, os.path.normpath(goal.spec.dst))
-        write = max(0, _whole(step) - room["held"]) if folder not in counted else 0  # of two recipes: staged once
+        write = _more(step, room) if folder not in counted else 0  # of two recipes: staged once
         counted.add(folder)
         unsized = step.bytes is None
         keeps = goal.spec.min_free if write or unsized else 0  # what is mended in place takes no room
@@ -71,6 +71,16 @@ def needed(steps: Iterable[Step], found: Mapping[str, Room]) -> list[Need]:
         need = Need(*disk, min_free=keeps, keeper=goal.task, unsized=unsized)
         sums[need.node, need.device] = _both(sums.get((need.node, need.device)), need)
     return list(sums.values())
+
+
+def _more(step: Step, room: Room) -> int:
+    """Bytes that staging takes of the disk. What stays in exports when it is replaced here is not given back, and what
+    is mended is whole again beside it.
+    """
+    fact = step.verdict.fact or {}
+    beside = int(fact.get("beside") or 0)
+    more = max(0, _whole(step) - max(0, int(room["held"]) - beside))
+    return max(more, beside) if fact.get("problems") else more
 
 
 def _whole(step: Step) -> int:

@@ -1,4 +1,4 @@
-"""A plan's rows of staging say which node reads the source, and which takes the bytes from another node."""
+"""A plan's rows of staging say which reads the source, and which takes the bytes from another node or folder."""
 
 from __future__ import annotations
 
@@ -7,43 +7,65 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sparkbuild.core.plan import Plan, Step
+from sparkbuild.core.plan import RUN, Plan, Step
 from sparkbuild.core.reasons import Reason
 from sparkbuild.plugin import units
-from sparkbuild.staging.routes import SOURCE, routes
+from sparkbuild.staging.routes import SOURCE, repeated, routes
 
 if TYPE_CHECKING:
     from sparkbuild.plugin.session import Session
+
+_COPIES = "copies it from"
 
 
 def told(session: Session, made: Plan, refused: Container[str] = ()) -> Plan:
     """The plan with a line for each step that stages what several nodes want. Targets that are `refused` read nothing,
     and give nothing.
     """
-    holders = {}
     tried = [step for step in made if step.goal.target not in refused]
+    again = repeated(tried)
+    holders: dict[str, list[str]] = {}
     for step in tried:
-        if step.goal.uri.scheme == "staged" and step.state == "run" and step.goal.spec.shared:
-            here = session.holders(step.goal)
-            if here:
-                holders[step.goal.key.digest] = here[0][0]
-    found = routes(tried, holders)
-    return Plan(tuple(_with(step, found[step.goal.target]) if step.goal.target in found else step for step in made))
+        if step.goal.uri.scheme == "staged" and step.state == RUN and step.goal.spec.shared:
+            known = holders.setdefault(step.goal.key.digest, [])
+            known += [node for node, _ in session.holders(step.goal) if node not in known]
+    found = routes(tried, {key: nodes[::-1] for key, nodes in holders.items()})
+
+    def seen(step: Step) -> Step:
+        target = step.goal.target
+        if target in again:
+            text = f"comes with {again[target].task}: it is the same folder"
+            return msgspec.structs.replace(step, bytes=0, reasons=(*step.reasons, Reason("route", text)))
+        return _with(step, found[target]) if target in found else step
+
+    return Plan(tuple(map(seen, made)))
 
 
 def _with(step: Step, giver: str) -> Step:
     if not step.goal.spec.shared:
         return step
-    text = "reads the source" if giver == SOURCE else f"takes it from {giver}, over the fabric"
+    text = f"takes it from {giver}, over the fabric"
+    if giver == SOURCE:
+        text = "reads the source"
+    elif giver == step.goal.node:
+        text = f"{_COPIES} another folder of {giver}"
     return msgspec.structs.replace(step, reasons=(*step.reasons, Reason("route", text)))
 
 
 def total(made: Plan) -> str:
-    """The bytes of a plan's staging: from the sources, and between nodes; "" when none go between nodes."""
-    between = sum(step.bytes or 0 for step in made if _goes_between(step))
-    read = sum(step.bytes or 0 for step in made if step.goal.uri.scheme == "staged" and not _goes_between(step))
-    return f"{units.size(read)} of it from the source, {units.size(between)} between nodes" if between else ""
+    """The bytes of a plan's staging: from the sources, between nodes, and within one; "" when all are read there."""
+    sums = {"of it from the source": 0, "between nodes": 0, "from another folder of the same node": 0}
+    for step in made:
+        if step.goal.uri.scheme == "staged":
+            sums[_way(step)] += step.bytes or 0
+    first, *others = sums
+    if not any(sums[name] for name in others):
+        return ""
+    return ", ".join(f"{units.size(sums[name])} {name}" for name in sums if sums[name] or name == first)
 
 
-def _goes_between(step: Step) -> bool:
-    return any(reason.part == "route" and reason.text.startswith("takes") for reason in step.reasons)
+def _way(step: Step) -> str:
+    text = next((reason.text for reason in step.reasons if reason.part == "route"), "")
+    if text.startswith(_COPIES):
+        return "from another folder of the same node"
+    return "between nodes" if text.startswith("takes") else "of it from the source"

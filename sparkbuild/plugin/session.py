@@ -111,14 +111,18 @@ class Session:
         return self.judge(goal)
 
     def holders(self, goal: Goal) -> list[tuple[str, str]]:
-        """Other nodes that have what a goal stages, whole, with the folder it is in."""
+        """Other folders that have what a goal stages, whole, with their nodes; those of its own node come first."""
+        mine = (goal.node, goal.spec.dst)
         same = [
             one
             for one in self.goals.by_task.values()
-            if one.uri.scheme == goal.uri.scheme and one.node != goal.node and one.key.digest == goal.key.digest
+            if one.uri.scheme == goal.uri.scheme
+            and one.key.digest == goal.key.digest
+            and (one.node, one.spec.dst) != mine
         ]
+        same.sort(key=lambda one: one.node != goal.node)
         self._look(same)
-        return [(one.node, one.spec.dst) for one in same if self.judge(one).state == OK]
+        return list(dict.fromkeys((one.node, one.spec.dst) for one in same if self.judge(one).state == OK))
 
     def plan(self, goals: Iterable[Goal]) -> Plan:
         """The plan for the goals. All nodes are asked at the same time: for what stays, then for what is missing."""

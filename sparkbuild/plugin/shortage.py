@@ -60,7 +60,7 @@ def advice(one: Eviction) -> str:
     if one.chosen is not None:
         return f"{_command(one.need)}, which removes {units.size(one.back)} of other staged data"
     could = f"{units.size(one.could)} of other staged data may go" if one.could else "no other staged data may go"
-    return f"evicting cannot help, {could}: {_otherwise(one)}"
+    return f"evicting {'is not enough' if one.could else 'cannot help'}, {could}: {_otherwise(one)}"
 
 
 def _otherwise(one: Eviction) -> str:

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import time
 
+from sparkbuild.core.sizes import size
 
-def size(count: float | None) -> str:
-    """Bytes in decimal units, as disks and networks are sold; `?` when not known."""
-    if count is None:
-        return "?"
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+__all__ = ["duration", "size", "when"]
 
 
 def duration(seconds: float) -> str:

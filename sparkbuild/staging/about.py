@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparkbuild.core.sizes import size
+
 
 def lines(about: dict[str, Any]) -> list[str]:
     """Lines for people about the source of a staging, as the planners of the agent describe it (`Wish.about`)."""
@@ -23,8 +25,8 @@ def count(number: int, noun: str) -> str:
 
 def _table(layer: str, table: dict[str, Any], rank: int) -> str:
     low, high = table["ranges"][rank]
-    size = f", {table['bytes'][rank]:,} bytes" if "bytes" in table else ""
-    into = f" -> {table['file']}{size}" if "file" in table else ""
+    length = f", {table['bytes'][rank]:,} bytes" if "bytes" in table else ""
+    into = f" -> {table['file']}{length}" if "file" in table else ""
     return f"layer {layer}: rows [{low}, {high}) of {table['rows']} in {table['shard']}{into}"
 
 
@@ -37,5 +39,5 @@ def _mirror(about: dict[str, Any]) -> str:
     skipped = about.get("skipped") or {}
     left = f"; {skipped['files']} skipped" if skipped.get("files") else ""
     vain = f"; {_vain(about)}" if about.get("unused_skip") else ""
-    size = f"{about['bytes'] / 1e9:.1f} GB" if about["bytes"] >= 1e9 else f"{about['bytes'] / 1e6:.1f} MB"
-    return f"{about['repo']}: {ref}{about['commit'][:12]}, {count(about['files'], 'file')}, {size}{left}{vain}"
+    files = f"{count(about['files'], 'file')}, {size(about['bytes'])}"
+    return f"{about['repo']}: {ref}{about['commit'][:12]}, {files}{left}{vain}"

@@ -44,7 +44,7 @@ class Chains:
     def join(self, key: str, node: str, dst: str, run: Run, holders: Sequence[tuple[str, str]] = ()) -> Iterator[Seat]:
         """A seat in the chain of a key, which must name the bytes, while the block stages them on the node with this
         very key. `dst` as the request says it. `holders`: other (node, dst) that are known to be whole; with any, the
-        NAS is not read at all.
+        NAS is not read at all. They may be other folders of the same node.
 
         From now on the node gives, until the last one leaves the chain; one whose block
         failed gives no more, and the others read the NAS for what it lacks. Nothing about the chain fails the block.
@@ -140,12 +140,14 @@ class _Chain:
             if givers:
                 note(f"{member.node} reads the source itself: no way leads to those who have it")
             return Seat(None)
-        note(f"{member.node} takes from {', then '.join(known)}; what they lack, from the source")
+        names = ["another folder of its own" if node == member.node else node for node in known]
+        note(f"{member.node} takes from {', then '.join(names)}; what they lack, from the source")
         return Seat({"token": self._token, "sources": sources}, tuple(known))
 
     def _givers(self, member: _Member) -> list[Post]:
-        """Those that can be asked, the best first: the last of the chain, then those before it; the first of all where
-        its wire is fast enough for everyone. This machine last: the way from it is over ssh.
+        """Those that can be asked, the best first: another folder of the same node; then the last of the chain, then
+        those before it; the first of all where its wire is fast enough for everyone. This machine last: the way from
+        it is over ssh.
         """
         posts = [post for one, post in self._posts.items() if one != member and post.alive]
         chain = posts[::-1]
@@ -154,4 +156,4 @@ class _Chain:
                 chain = [posts[0], *(post for post in chain if post is not posts[0])]
         except NodeError:
             pass  # its network is not known: whether there is a way is seen next
-        return sorted(chain, key=lambda post: self._ways.is_here(post.node))
+        return sorted(chain, key=lambda post: (post.node != member.node, self._ways.is_here(post.node)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.errors import ConfigError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
@@ -19,6 +19,7 @@ from sparkbuild.core.uri import Uri
 from sparkbuild.staging.about import count
 from sparkbuild.staging.blocks import Place, Staged
 from sparkbuild.staging.eviction import gone, owner
+from sparkbuild.staging.staged import refused
 from sparkbuild.workspace.stagingschema import ComposedExport, HubStaging, TreeExport
 
 # The version of the manifest that the agent writes (agent.mountlist.VERSION; a test holds the two together).
@@ -95,7 +96,10 @@ class ExportKind:
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look; see agent.linked."""
-        return query(goal)
+        made = {need.spec.dst: need.key.digest for need in goal.needs}
+        what = goal.spec.what
+        keys = [made.get(path, "") for path in (what["mirror"], *what.get("over", ()))]
+        return {**query(goal), "of": goal.uri.path, "key": goal.key.digest, "keys": keys}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Made of these folders as they are now, or why not. It writes no bytes."""
@@ -109,6 +113,10 @@ class ExportKind:
         if fact["problems"]:
             return Verdict(RUN, tuple(Reason(one["file"], one["text"]) for one in fact["problems"]), 0, fact)
         return Verdict(OK, (), 0, fact, f"{count(fact['files'], 'file')}, {count(len(fact['mounts']), 'mount')}")
+
+    def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
+        """Why it cannot be made: what is in its folder, on which disk that is, what of the snapshot it asks for."""
+        return refused(goal, verdict)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Make the links that are missing, remove what is not wanted."""
@@ -138,6 +146,14 @@ def _absent(fact: dict[str, Any], last: Made | None) -> Reason:
         return Reason("export", f"is being made by another process ({fact['busy']})")
     if evicted := gone(fact):
         return Reason("export", evicted)
-    if last is None:
-        return Reason("export", "not made yet")
-    return Reason("export", "was made before, and has no manifest now: removed, or the making was interrupted")
+    if fact.get("begun"):
+        return Reason("export", "interrupted: its making ended before all was there")
+    return Reason("export", _made_before(fact, last))
+
+
+def _made_before(fact: dict[str, Any], last: Made | None) -> str:
+    if last is None or not fact.get("before"):
+        return "not made yet"
+    if fact["here"]:
+        return "was made before, and has no manifest now: it was removed"
+    return f"not made there yet; it was made in {fact['before']} before"

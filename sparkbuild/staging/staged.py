@@ -14,6 +14,7 @@ from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
+from sparkbuild.core.sizes import size
 from sparkbuild.core.state import Made
 from sparkbuild.staging import about
 from sparkbuild.staging.eviction import gone, owner
@@ -66,7 +67,8 @@ class StagedKind:
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look; see agent.verify. `what` only tells what staging would write."""
         spec: StagedSpec = goal.spec
-        return {"dst": spec.dst, "key": goal.key.digest, "full": False, "linked": spec.linked, "what": spec.what}
+        of = {"of": goal.uri.path}
+        return {"dst": spec.dst, "key": goal.key.digest, "full": False, "linked": spec.linked, "what": spec.what, **of}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Staged from this source and unchanged since, or why not and what it would write.
@@ -85,18 +87,13 @@ class StagedKind:
         if fact["problems"]:
             reasons = tuple(Reason(problem["file"], problem["text"]) for problem in fact["problems"])
             return Verdict(RUN, reasons, sum(problem["bytes"] for problem in fact["problems"]), fact)
-        read = f"{fact['checked']['bytes'] / 1e6:.1f} MB of it read just now"
+        read = f"{size(fact['checked']['bytes'])} of it read just now"
         how = "with the files that were touched" if fact["checked"]["whole"] else "as a sample"
-        return Verdict(OK, (), 0, fact, f"{fact['bytes'] / 1e6:.1f} MB, as its ledger says; {read}, {how}")
+        return Verdict(OK, (), 0, fact, f"{size(fact['bytes'])}, as its ledger says; {read}, {how}")
 
     def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
         """Why it cannot be staged: what it is to be staged from, or into, is not as it must be."""
-        refused = (verdict.fact or {}).get("refused") if verdict.state == RUN else None
-        if not refused:
-            return None
-        from sparkbuild.nodes.reply import error_of  # noqa: PLC0415 - most sources are in order
-
-        return error_of(goal.node, refused)
+        return refused(goal, verdict)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Stage what is missing or damaged; returns the bytes written."""
@@ -114,15 +111,16 @@ class StagedKind:
             "full": run.force or bool(run.options.get("full")),
             "owner": owner(goal, run.root),
         }
+        givers: tuple[str, ...] = ()
         if spec.shared and self._nodes is not None:
-            result = self._together(self._chains_of(self._nodes), goal, request, run)
+            result, givers = self._together(self._chains_of(self._nodes), goal, request, run)
         else:
             result = self._alone(goal, request, run)
         files, chunks = about.count(result["files"], "file"), about.count(result["repaired_chunks"], "chunk")
         run.note(
             f"{files}, {result['total']} bytes in {spec.dst}: {result['copied']} copied, {chunks} mended, "
             f"{result['removed']} removed, {result['bytes']} bytes written, {result['read']} read from the source, "
-            f"{result['received']} received from other nodes"
+            f"{result['received']} received from {_others(goal.node, givers)}"
         )
         return int(result["bytes"])
 
@@ -138,12 +136,33 @@ class StagedKind:
             self._chains = self._chains or Chains(nodes)
             return self._chains
 
-    def _together(self, chains: Chains, goal: Goal, request: dict[str, Any], run: Run) -> dict[str, Any]:
-        """One of the nodes that want the same reads the source, the others take from it what has arrived."""
+    def _together(
+        self, chains: Chains, goal: Goal, request: dict[str, Any], run: Run
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """One of the steps that want the same reads the source, the others take from it what has arrived; the result,
+        and the nodes that were asked.
+        """
         with chains.join(goal.key.digest, goal.node, goal.spec.dst, run, self._holders(goal)) as seat:
             if seat.peers is None:
-                return self._alone(goal, request, run)
-            return run.call(goal.node, "stage", {**request, "streams": STREAMS, "peers": seat.peers})
+                return self._alone(goal, request, run), ()
+            return run.call(goal.node, "stage", {**request, "streams": STREAMS, "peers": seat.peers}), seat.givers
+
+
+def _others(node: str, givers: tuple[str, ...]) -> str:
+    """Whom bytes were received from, in words."""
+    if node not in givers:
+        return "other nodes"
+    return "another folder of this node" if set(givers) == {node} else "another folder of this node and other nodes"
+
+
+def refused(goal: Goal, verdict: Verdict) -> SparkbuildError | None:
+    """The error that making it would end with, when the look at the node has found that."""
+    found = (verdict.fact or {}).get("refused") if verdict.state == RUN else None
+    if not found:
+        return None
+    from sparkbuild.nodes.reply import error_of  # noqa: PLC0415 - most sources are in order
+
+    return error_of(goal.node, found)
 
 
 def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
@@ -158,7 +177,20 @@ def _absent(goal: Goal, fact: dict[str, Any], last: Made | None) -> Reason:
         return Reason("staged", f"is being staged by another process ({fact['busy']})")
     if evicted := gone(fact):
         return Reason("staged", evicted)
-    if last is None:
-        return Reason("staged", "not staged yet")
-    text = f"was staged before, {goal.spec.dst} has no ledger now: removed, or a staging was interrupted"
-    return Reason("staged", text)
+    if fact.get("begun"):
+        return Reason("staged", f"interrupted: {_begun(fact)}")
+    return Reason("staged", _staged_before(goal.spec.dst, fact, last))
+
+
+def _staged_before(dst: str, fact: dict[str, Any], last: Made | None) -> str:
+    if last is None or not fact.get("before"):
+        return "not staged yet"
+    if fact["here"]:
+        return f"was staged before, {dst} has no ledger now: it was removed"
+    return f"not staged there yet; it was staged to {fact['before']} before"
+
+
+def _begun(fact: dict[str, Any]) -> str:
+    if fact.get("to_write") is None:
+        return "a staging ended before all was there"
+    return f"{size(fact['wanted'] - fact['to_write'])} of {size(fact['wanted'])} are there"

@@ -62,6 +62,7 @@ def _check_ranges(ranges: Ranges, keys: Path, ranks: int | None, findings: Findi
             wanted=f"{ranks}, one for each rank of the cluster",
             next_='write a range for each rank, or split = "even"',
         )
+        return  # whether they fit each other is asked of as many as there are to be
     owners = []
     for rank, (low, high) in enumerate(ranges):
         if low < 0 or high < low:

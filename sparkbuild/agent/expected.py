@@ -1,0 +1,121 @@
+"""What a staging would write, keep and fail of, as far as a look at the folder and at the source can tell."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sparkbuild.agent import digest, folder, wanted
+from sparkbuild.agent.archives import Archives
+from sparkbuild.agent.draft import Draft
+from sparkbuild.agent.files import inside
+from sparkbuild.agent.ledger import OURS, Ledger, Link, Record
+from sparkbuild.agent.part import Part, stem
+from sparkbuild.agent.protocol import AgentError
+from sparkbuild.agent.shape import Shape
+from sparkbuild.agent.wanted import Wanted, Wish
+
+
+def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
+    """{"to_write": bytes, "wanted": bytes, "beside": bytes on the disk that the folder has now and that stay there by
+    other names, though it gets something else, "about": what the source is found to be, "refused": the fields of the
+    error that staging would end with, and its "part", "dst" or "source"; {} when it can be staged}. None, no "wanted"
+    and {} when the source cannot say.
+    """
+    nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": {}}
+    if "what" not in query:
+        return nothing
+    dst = inside(query.get("store", ""), query["dst"])
+    blocked = folder.in_the_way(dst)
+    if blocked is not None:
+        return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
+    archives = Archives()
+    try:
+        wish = wanted.of_request(query, archives)
+    except (AgentError, OSError) as error:
+        if query["what"].get("kind") == "artifact":
+            return nothing  # not fetched yet
+        return {**nothing, "refused": {**_fields(error, query.get("store", "")), "part": "source"}}
+    finally:
+        archives.close()
+    there = _There(dst, made, linked=bool(query.get("linked")))
+    blocked = there.blocked(wish)
+    return {
+        "to_write": sum(there.lacking(item) for item in wish.files),
+        "wanted": sum(Shape(item.size, item.extents).data for item in wish.files),
+        "beside": there.beside(),
+        "about": wish.about,
+        "refused": {**blocked.fields, "part": "dst"} if blocked is not None else {},
+    }
+
+
+def _fields(error: AgentError | OSError, store: str) -> dict[str, str]:
+    if isinstance(error, AgentError):
+        return error.fields
+    from sparkbuild.agent import oserrors  # noqa: PLC0415 - only for a message
+
+    return oserrors.fields_of(error, store)
+
+
+class _There:
+    """What a folder has by now: files that are known, by its ledger or by the draft of a staging that did not end, and
+    the parts of others. As `stage` finds it, but that no content is read.
+    """
+
+    def __init__(self, dst: str, made: Ledger | None, *, linked: bool) -> None:
+        draft = Draft(dst)
+        self.dst, self.linked = dst, linked
+        self.known: dict[str, Record] = {
+            **draft.read(),
+            **{record.name: record for record in (made.files if made else ())},
+        }
+        self.links: list[Link] = [*draft.read_links(), *(made.links if made else ())]
+        self.parts = frozenset(name for name in _names(f"{dst}/{OURS}") if name.endswith(".chunks"))
+        names = (record.digest for record in self.known.values())
+        self.algorithm = digest.first_usable(names) if self.parts else ""
+        self.kept: set[str] = set()
+
+    def lacking(self, item: Wanted) -> int:
+        """Bytes of a file that are still to be written."""
+        shape = Shape(item.size, item.extents)
+        if item.is_in(self.known.get(item.name)):
+            try:
+                found = os.lstat(f"{self.dst}/{item.name}")
+            except (FileNotFoundError, NotADirectoryError):
+                found = None
+            if found is not None and found.st_size == item.size and (self.linked or found.st_nlink == 1):
+                self.kept.add(item.name)
+                return 0
+        if f"{stem(item.name)}.chunks" not in self.parts:
+            return shape.data
+        return Part(self.dst, item.name, shape, item.identity, self.algorithm).lacking()
+
+    def beside(self) -> int:
+        """Bytes of files that are replaced or removed, and that the disk does not get back: exports have them too."""
+        size = 0
+        for name in self.known:
+            if name not in self.kept and folder.holds(self.dst, name):
+                found = os.lstat(f"{self.dst}/{name}")
+                size += found.st_blocks * 512 if found.st_nlink > 1 else 0
+        return size
+
+    def blocked(self, wish: Wish) -> AgentError | None:
+        """What stands where a file or a folder belongs, and does not go by itself since it was staged."""
+        if not os.path.isdir(self.dst):
+            return None
+        ours = {*self.known, *(link.name for link in self.links)}
+        above = {name[:at] for name in ours for at, letter in enumerate(name) if letter == "/"}
+        for name in (*(item.name for item in wish.files), *(link.name for link in wish.links)):
+            error = folder.in_its_place(self.dst, name)
+            if error is not None:
+                place = error.fields["where"].removeprefix(f"{self.dst}/")
+                if place not in (above if place == name else ours):
+                    return error
+        return None
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

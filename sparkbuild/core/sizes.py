@@ -1,0 +1,14 @@
+"""Bytes as people read them: decimal units, as disks and networks are sold."""
+
+from __future__ import annotations
+
+
+def size(count: float | None) -> str:
+    """Bytes in the unit that shows them; `?` when not known."""
+    if count is None:
+        return "?"
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
