@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from sparkbuild.agent import evicted, folder, ledger, linkwish, mountlist, stamps
+from sparkbuild.agent import evicted, folder, ledger, linkwish, mountlist, owned, stamps
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import LedgerError
 from sparkbuild.agent.linktree import names, problem
@@ -17,7 +17,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     """Query {"store", "dst", "what"?, "full"?}; {"present": true, "key", "parts", "commit", "files": how many,
     "mounts": [{"source", "target", "read_only"}], "problems": [{"file", "text"}]}. Without a manifest {"present":
     false, "busy": who works on it, "problem": why it cannot be read, "evicted": see
-    `evicted.told`}.
+    `evicted.told`, "refused": the fields of the error that making it would end with, if its folder is another's}.
 
     With "what" (see linkwish.wish), an export of folders that were staged anew since is held against their ledgers;
     with "full" too, any export is.
@@ -28,7 +28,9 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     except LedgerError as error:
         return {"present": False, "busy": "", "problem": f"the manifest in {dst} is unreadable: {error}"}
     if made is None:
-        return {"present": False, "busy": folder.busy(dst), **evicted.told(query.get("store", ""), dst)}
+        taken = owned.conflict(query, dst)
+        fact = {"present": False, "busy": folder.busy(dst), **evicted.told(query.get("store", ""), dst)}
+        return {**fact, "refused": {**taken.fields, "part": "dst"}} if taken is not None else fact
     entries = _entries(made)
     found = [{"file": name, "text": text} for name, entry in entries.items() if (text := problem(dst, entry))]
     strange = (name for name in names(dst) if name not in entries)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent import content, digest, evicted, folder, ledger, links, stamps
+from sparkbuild.agent import content, digest, evicted, folder, ledger, links, owned, stamps
 from sparkbuild.agent.content import Found, Moved
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside
@@ -23,6 +23,10 @@ from sparkbuild.agent.ledger import Ledger, Record
 from sparkbuild.agent.protocol import AgentError, Reporter
 from sparkbuild.agent.shape import Shape
 from sparkbuild.agent.titles import Titles
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.archives import Archives
+    from sparkbuild.agent.wanted import Wish
 
 _RANDOM = 4  # chunks per file, besides head and tail
 _SAMPLES = 16  # chunks per folder
@@ -73,13 +77,15 @@ def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
     from sparkbuild.agent import wanted  # noqa: PLC0415 - most looks find a ledger
     from sparkbuild.agent.archives import Archives  # noqa: PLC0415
 
-    blocked = folder.in_the_way(inside(query.get("store", ""), query["dst"]))
+    dst = inside(query.get("store", ""), query["dst"])
+    blocked = owned.conflict(query, dst) or folder.in_the_way(dst)
     if blocked is not None:
         return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
     known = {record.name: record for record in made.files} if made else {}
     archives = Archives()
     try:
         wish = wanted.of_request(query, archives)
+        refused = _strangers(dst, wish, made, archives)
     except (AgentError, OSError) as error:
         if query["what"].get("kind") == "artifact":
             return nothing  # not fetched yet
@@ -88,7 +94,30 @@ def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
         archives.close()
     sizes = {item.name: Shape(item.size, item.extents).data for item in wish.files}
     new = sum(sizes[item.name] for item in wish.files if not item.is_in(known.get(item.name)))
-    return {"to_write": new, "wanted": sum(sizes.values()), "about": wish.about, "refused": {}}
+    return {"to_write": new, "wanted": sum(sizes.values()), "about": wish.about, "refused": refused}
+
+
+def _strangers(dst: str, wish: Wish, made: Ledger | None, archives: Archives) -> dict[str, str]:
+    """The "refused" for files of others that staging would not replace, as far as a glance tells; {} for none."""
+    if not os.path.isdir(dst):
+        return {}
+    from sparkbuild.agent import strangers  # noqa: PLC0415 - most folders are not there, or have a ledger
+    from sparkbuild.agent.draft import Draft  # noqa: PLC0415
+    from sparkbuild.agent.foreign import Adopter  # noqa: PLC0415
+
+    draft = Draft(dst)
+    owner = owned.read(dst)
+    damaged = made is None and os.path.lexists(ledger.path_of(dst))
+    if damaged or (made is None and not draft.is_there() and owner is not None and owner.staged_at > 0):
+        return {}  # the ledger is lost: what is there was staged
+    ours = {*draft.read(), *(link.name for link in draft.read_links())}
+    if made is not None:
+        ours |= {record.name for record in made.files} | {link.name for link in made.links}
+    adopter = Adopter(
+        digest.best(), full=False, opener=lambda item: archives.source(item.source), moved=lambda _n: None
+    )
+    found = strangers.in_the_way(dst, wish, ours, strangers.glance(adopter))
+    return {**strangers.refused(dst, found).fields, "part": "dst"} if found else {}
 
 
 def _fields(error: AgentError | OSError, store: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ class Folders:
         the same data in the same folder is one.
         """
         claimed = self._by_node.setdefault(goal.node, {})
-        path = in_store(self._workspace.root, self._workspace.config.nodes[goal.node].store, goal.spec.dst)
+        path = in_store(str(self._workspace.root), self._workspace.config.nodes[goal.node].store, goal.spec.dst)
         for taken, other in claimed.items():
             if taken == path:
                 if other.key != goal.key:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.errors import ConfigError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
@@ -89,13 +90,16 @@ def _export(
 
 
 class ExportKind:
-    """How exports are looked at and made."""
+    """How exports are looked at and made. `root`: the workspace, whose the folders are."""
 
     scheme = "export"
 
+    def __init__(self, root: str = "") -> None:
+        self._root = root
+
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look; see agent.linked."""
-        return query(goal)
+        return {**query(goal), **({"owner": owner(goal, Path(self._root))} if self._root else {})}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Made of these folders as they are now, or why not. It writes no bytes."""
@@ -109,6 +113,15 @@ class ExportKind:
         if fact["problems"]:
             return Verdict(RUN, tuple(Reason(one["file"], one["text"]) for one in fact["problems"]), 0, fact)
         return Verdict(OK, (), 0, fact, f"{count(fact['files'], 'file')}, {count(len(fact['mounts']), 'mount')}")
+
+    def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
+        """Why it cannot be made: its folder is of something else."""
+        refused = (verdict.fact or {}).get("refused") if verdict.state == RUN else None
+        if not refused:
+            return None
+        from sparkbuild.nodes.reply import error_of  # noqa: PLC0415 - most folders are in order
+
+        return error_of(goal.node, refused)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Make the links that are missing, remove what is not wanted."""
@@ -128,7 +141,7 @@ class ExportKind:
 def query(goal: Goal) -> dict[str, Any]:
     """What to ask a node about an export."""
     spec: ExportSpec = goal.spec
-    return {"dst": spec.dst, "what": spec.what}
+    return {"dst": spec.dst, "key": goal.key.digest, "what": spec.what}
 
 
 def _absent(fact: dict[str, Any], last: Made | None) -> Reason:

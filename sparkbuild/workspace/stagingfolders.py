@@ -22,16 +22,20 @@ def check_folders(spec: RecipeFile, root: str, config: Config, findings: Finding
     """
     cluster = config.clusters.get(spec.cluster)
     nodes = {name: config.nodes[name] for name in (cluster.nodes if cluster else ()) if name in config.nodes}
+
+    def in_stores(path: str) -> list[str]:
+        return list(dict.fromkeys(in_store(root, node.store, path) for node in nodes.values()))
+
     for index, block in enumerate(spec.staging):
         here: Path = ("staging", index)
         if block.dst:
             _check(block.dst, (*here, "dst"), findings, root, nodes)
-            _check_source(block, block.dst, (*here, "dst"), findings, root, nodes)
+            _check_source(block, (*here, "dst"), findings, in_stores(block.dst))
         for number, export in enumerate(block.exports if isinstance(block, HubStaging) else ()):
             if export.path:
                 keys: Path = (*here, "exports", number, "path")
                 _check(export.path, keys, findings, root, nodes)
-                _check_source(block, export.path, keys, findings, root, nodes)
+                _check_source(block, keys, findings, in_stores(export.path))
 
 
 def is_in(path: str, folder: str) -> bool:
@@ -103,24 +107,22 @@ def _on_node(path: str, name: str, node: Node, root: str) -> str:
     return ""
 
 
-def _check_source(
-    block: Staging, path: str, keys: Path, findings: Findings, root: str, nodes: dict[str, Node]
-) -> None:
-    """A folder that is staged from is neither the folder staged into, nor in it, nor around it."""
+def _check_source(block: Staging, keys: Path, findings: Findings, places: list[str]) -> None:
+    """A folder that is staged from is neither the folder staged into, nor in it, nor around it; `places` are what that
+    is on the nodes.
+    """
     source = os.path.normpath(block.src)
     if not block.src.startswith("/") or source == "/":
         return
     key, mirror = str(keys[-1]), isinstance(block, HubStaging) and keys[-1] == "dst"
-    for node in nodes.values():
-        place = in_store(root, node.store, path)
+    for place in places:
         # a mirror is in `dst`, in a folder for each repository, and may have others beside it
         around = place == source if mirror else is_in(source, place)
         if around or is_in(place, source):
-            same = "the same folder" if place == source else "one is inside the other"
             findings.add(
                 keys,
                 f"`{key}` and `src` are the same folder" if place == source else f"`{key}` and `src` overlap",
-                found=f"{path}, and src = {block.src}: {same}",
+                found=f"{place}, and src = {block.src}",
                 wanted="a folder beside it, on this node's own disk",
                 next_=f"correct `{key}` or `src` of this staging block",
             )
