@@ -43,13 +43,13 @@ def path_of(dst: str) -> str:
 def read(dst: str) -> Owner | None:
     """The owner of a folder, None when nobody is known to be."""
     found = read_json(path_of(dst), _LONGEST) or {}
-    texts = [found.get(name) for name in Owner._fields[:5]]
-    at = found.get("staged_at")
-    if found.get("format") != FORMAT or type(at) not in (int, float):
+    fields = {name: found.get(name) for name in Owner._fields}
+    at = fields.pop("staged_at")
+    if found.get("format") != FORMAT or not isinstance(at, int | float):
         return None
-    if not all(isinstance(text, str) and text.isprintable() for text in texts):
+    if not all(isinstance(text, str) and text.isprintable() for text in fields.values()):
         return None
-    return Owner(*map(str, texts), staged_at=at)
+    return Owner(**{name: str(text) for name, text in fields.items()}, staged_at=at)
 
 
 def write(dst: str, owner: Owner | None) -> None:
