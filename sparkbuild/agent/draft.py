@@ -29,6 +29,10 @@ class Draft:
     def __init__(self, dst: str) -> None:
         self.path = f"{dst}/{OURS}/draft.jsonl"
 
+    def is_there(self) -> bool:
+        """True when a run was interrupted after it had begun to change the folder."""
+        return os.path.lexists(self.path)
+
     def read(self) -> dict[str, Record]:
         """What earlier tries finished; lines that are torn or damaged are left out."""
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from typing import Any
@@ -56,11 +57,10 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
         raise _RefusedError("it is wanted")
     if entry is None:
         raise _RefusedError("sparkbuild staged nothing there: it is not in the index of this node's store")
-    if os.path.islink(dst):
-        raise _RefusedError("it is a symbolic link: what it leads to is not touched")
-    if not os.path.isdir(f"{dst}/{OURS}"):
+    if not os.path.isdir(f"{dst}/{OURS}") and not os.path.islink(dst):
         index.forget(store, dst)
         return {}  # removed by hand
+    _refuse_others(entry)
     with contextlib.ExitStack() as locks:
         for one in exported:  # exports first: so does who makes one
             locks.enter_context(folder.locked(one.dst, _busy))
@@ -86,6 +86,14 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
             "left": [name for one in done for name in one["left"]][:_NAMED],
             "others": sum(one["others"] for one in done),
         }
+
+
+def _refuse_others(entry: index.Entry) -> None:
+    """What is not sparkbuild's own to remove."""
+    if os.path.islink(entry.dst):
+        raise _RefusedError("it is a symbolic link: what it leads to is not touched")
+    if entry.adopted:
+        raise _RefusedError(f"its files were there before; by hand: rm -r {shlex.quote(entry.dst)}")
 
 
 def _forget(request: dict[str, Any], dst: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from sparkbuild.agent import digest, folder, wanted
+from sparkbuild.agent import digest, folder, ledger, owned, wanted
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import inside
@@ -26,20 +26,20 @@ def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
     if "what" not in query:
         return nothing
     dst = inside(query.get("store", ""), query["dst"])
-    blocked = folder.in_the_way(dst)
+    blocked = owned.conflict(query, dst) or folder.in_the_way(dst)
     if blocked is not None:
         return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
     archives = Archives()
     try:
         wish = wanted.of_request(query, archives)
+        there = _There(dst, made, linked=bool(query.get("linked")))
+        blocked = there.blocked(wish) or there.strangers(wish, archives)
     except (AgentError, OSError) as error:
         if query["what"].get("kind") == "artifact":
             return nothing  # not fetched yet
         return {**nothing, "refused": {**_fields(error, query.get("store", "")), "part": "source"}}
     finally:
         archives.close()
-    there = _There(dst, made, linked=bool(query.get("linked")))
-    blocked = there.blocked(wish)
     return {
         "to_write": sum(there.lacking(item) for item in wish.files),
         "wanted": sum(Shape(item.size, item.extents).data for item in wish.files),
@@ -65,6 +65,7 @@ class _There:
     def __init__(self, dst: str, made: Ledger | None, *, linked: bool) -> None:
         draft = Draft(dst)
         self.dst, self.linked = dst, linked
+        self.lost = made is None and (os.path.lexists(ledger.path_of(dst)) or _was_whole(dst, draft))
         self.known: dict[str, Record] = {
             **draft.read(),
             **{record.name: record for record in (made.files if made else ())},
@@ -112,6 +113,26 @@ class _There:
                 if place not in (above if place == name else ours):
                     return error
         return None
+
+    def strangers(self, wish: Wish, archives: Archives) -> AgentError | None:
+        """Files of others that staging would not replace, as far as a glance tells."""
+        if self.lost or not os.path.isdir(self.dst):
+            return None
+        from sparkbuild.agent import strangers  # noqa: PLC0415 - most folders are not there, or have a ledger
+        from sparkbuild.agent.foreign import Adopter  # noqa: PLC0415
+
+        adopter = Adopter(
+            digest.best(), full=False, opener=lambda item: archives.source(item.source), moved=lambda _n: None
+        )
+        ours = {*self.known, *(link.name for link in self.links)}
+        found = strangers.in_the_way(self.dst, wish, ours, strangers.glance(adopter))
+        return strangers.refused(self.dst, found) if found else None
+
+
+def _was_whole(dst: str, draft: Draft) -> bool:
+    """Its ledger was lost: what is there was staged."""
+    owner = owned.read(dst)
+    return owner is not None and owner.staged_at > 0 and not draft.is_there()
 
 
 def _names(path: str) -> list[str]:

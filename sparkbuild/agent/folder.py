@@ -55,9 +55,11 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
 
 
 def begun(dst: str) -> bool:
-    """True when something of ours is in the folder, beside the lock: what is staged, or was begun to be."""
+    """True when something of ours is in the folder, beside the lock and whose it is: what is staged, or was begun to
+    be.
+    """
     try:
-        return any(name != "lock" for name in os.listdir(f"{dst}/{OURS}"))
+        return any(name not in ("lock", "owner.json") for name in os.listdir(f"{dst}/{OURS}"))
     except (FileNotFoundError, NotADirectoryError):
         return False
 

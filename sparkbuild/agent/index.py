@@ -1,7 +1,8 @@
 """The index of what is staged on this node: a small file per folder, so that what no recipe wants any more is known.
 
 `<store>/staged-index/<sha256 of dst>.json`: {"format", "dst", "recipe", "block", "workspace", "key", "before": the key
-that it is being replaced by, "bytes", "staged_at", "served_at"}, times in unix seconds, 0 for never. It is written
+that it is being replaced by, "bytes", "staged_at", "served_at", "adopted": files were there before}, times in unix
+seconds, 0 for never. It is written
 before the first byte is staged, since an interrupted staging takes room too, and again when all is whole. An entry is
 what allows a folder to be evicted; it is no proof that anything is in it.
 """
@@ -37,6 +38,7 @@ class Entry(NamedTuple):
     bytes: int = 0
     staged_at: float = 0.0
     served_at: float = 0.0
+    adopted: bool = False
 
 
 def path_of(store: str, dst: str, end: str = ".json") -> str:
@@ -84,26 +86,41 @@ def noted(request: dict[str, Any], dst: str, work: Callable[[], dict[str, Any]])
     owner, store = request.get("owner"), str(request.get("store") or "")
     if not isinstance(owner, dict) or not store:
         return work()
-    before = entry(store, dst)
+    from sparkbuild.agent import owned  # noqa: PLC0415 - which knows the index
+
+    before, owned_before = entry(store, dst), owned.read(dst)
     old = before or Entry(dst)
+    old = old._replace(adopted=old.adopted and folder.begun(dst))
     recipe, block, workspace = (str(owner.get(field) or "") for field in ("recipe", "block", "workspace"))
     key = str(request["key"])
     named = old._replace(recipe=recipe, block=block, workspace=workspace, key=key)
     _write(store, named._replace(before=old.key if old.key != key else old.before))
+    mine = owned.Owner(dst, recipe, block, workspace, key, owned_before.staged_at if owned_before else 0.0)
     try:
+        owned.write(dst, mine)
         result = work()
     except BaseException:
         if not folder.begun(dst):
             _write(store, before) if before else forget(store, dst)
+            owned.write(dst, owned_before)
         raise
     since = entry(store, dst) or old  # a lane may have been served from it meanwhile
     named = named._replace(
         before="", bytes=int(result.get("total", 0)), staged_at=time.time(), served_at=since.served_at
     )
+    named = named._replace(adopted=since.adopted)
     _write(store, named)
+    owned.write(dst, mine._replace(staged_at=named.staged_at))
     if os.path.lexists(gone := path_of(store, dst, EVICTED)):
         os.unlink(gone)
     return result
+
+
+def adopt(request: dict[str, Any], dst: str) -> None:
+    """Note of a folder in the index that files of others were found in it and are kept: it is never evicted."""
+    found = entry(str(request.get("store") or ""), dst)
+    if found is not None and isinstance(request.get("owner"), dict):
+        _write(str(request["store"]), found._replace(adopted=True))
 
 
 def served(request: dict[str, Any]) -> None:
@@ -145,14 +162,14 @@ def _read(path: str) -> Entry | None:
         value = json.loads(small_file(path) or b"")
         if value["format"] != FORMAT:
             return None
-        fields = [value[name] for name in Entry._fields]
+        fields = [{"adopted": False, **value}[name] for name in Entry._fields]
     except (OSError, ValueError, KeyError, TypeError, LedgerError, RecursionError):
         return None
     return Entry(*fields) if _are_right(*fields) else None
 
 
 def _are_right(dst: object, *more: object) -> bool:
-    texts, size, times = more[:5], more[5], more[6:]
+    texts, size, times, adopted = more[:5], more[5], more[6:8], more[8]
     return (
         isinstance(dst, str)
         and all(isinstance(text, str) and text.isprintable() for text in (dst, *texts))
@@ -160,5 +177,6 @@ def _are_right(dst: object, *more: object) -> bool:
         and os.path.normpath(dst) == dst
         and os.path.dirname(dst) != dst
         and type(size) is int
+        and type(adopted) is bool
         and all(type(at) in (int, float) for at in times)
     )

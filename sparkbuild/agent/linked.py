@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from sparkbuild.agent import evicted, folder, index, ledger, linkwish, mountlist, stamps
+from sparkbuild.agent import evicted, folder, index, ledger, linkwish, mountlist, owned, stamps
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import LedgerError
 from sparkbuild.agent.linkable import foreseen, names, problem
@@ -16,12 +16,13 @@ from sparkbuild.agent.protocol import AgentError
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "dst", "what"?, "full"?, "of"?, "key"?, "keys"?}; {"present": true, "key", "parts", "commit",
-    "files": how many, "mounts": [{"source", "target", "read_only"}], "problems": [{"file", "text"}]}. Without a
-    manifest {"present":
-    false, "busy": who works on it, "problem": why it cannot be read, "begun": its making did not end, "evicted": see
-    `evicted.told`, "before": see `index.before`}. With "keys", those that the staged folders of "what" are to have, and
-    "key", its own: "refused", why it cannot be made as it is asked for, see `linkable.foreseen`.
+    """Query {"store", "dst", "what"?, "full"?, "of"?, "key"?, "keys"?, "owner"?}; {"present": true, "key", "parts",
+    "commit", "files": how many, "mounts": [{"source", "target", "read_only"}], "problems": [{"file", "text"}]}.
+
+    Without a manifest {"present": false, "busy": who works on it, "problem": why it cannot be read, "begun": its making
+    did not end, "evicted": see `evicted.told`, "before": see `index.before`}. "refused" are the fields of the error
+    that making it would end with: its folder is another's, or, with "keys", those that the staged folders of "what" are
+    to have, and "key", its own, see `linkable.foreseen`.
 
     With "what" (see linkwish.wish), an export of folders that were staged anew since is held against their ledgers;
     with "full" too, any export is.
@@ -55,6 +56,9 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refused(query: dict[str, Any], dst: str) -> dict[str, Any]:
+    taken = owned.conflict(query, dst)
+    if taken is not None:
+        return {"refused": {**taken.fields, "part": "dst"}}
     return {"refused": foreseen(query, dst)} if "keys" in query else {}
 
 

@@ -157,7 +157,7 @@ def tree_is_linked(what: dict[str, Any], store: str) -> bool:
     source = what["source"]
     try:
         place = hubrepo.find(inside(store, source["cache"]), source["repo"])
-        commit, _ = hubrepo.resolve(place, source["revision"])
+        commit, _ = hubrepo.resolve(place, source["repo"], source["revision"])
         paths = [entry.path for entry in hubrepo.entries(place, commit)]
     except (AgentError, OSError):
         return True

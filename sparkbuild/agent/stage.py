@@ -13,7 +13,7 @@ import os
 import threading
 from typing import Any
 
-from sparkbuild.agent import digest, folder, index, ledger, links, stamps
+from sparkbuild.agent import digest, folder, index, ledger, links, owned, stamps, strangers
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.assess import COPY, KEEP, REPAIR, Assessor, Task
 from sparkbuild.agent.copy import Copier
@@ -26,7 +26,7 @@ from sparkbuild.agent.part import stem
 from sparkbuild.agent.protocol import AgentError, Reporter
 from sparkbuild.agent.streams import MOST, Buffers, Meter, each
 from sparkbuild.agent.titles import Titles
-from sparkbuild.agent.wanted import Wish, check_archive, of_request
+from sparkbuild.agent.wanted import Wanted, Wish, check_archive, of_request
 
 _ENDS = (".part", ".chunks")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -46,6 +46,9 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     what makes no sense, "node" when a source cannot be read.
     """
     dst = inside(request.get("store", ""), request["dst"])
+    taken = owned.conflict(request, dst)
+    if taken is not None:
+        raise taken
     archives = Archives()
     try:
         wish = of_request(request, archives)
@@ -71,6 +74,7 @@ class _Staging:
     def __init__(self, dst: str, request: dict[str, Any], wish: Wish, archives: Archives, reporter: Reporter) -> None:
         self.dst, self.request, self.wish, self.archives, self.reporter = dst, request, wish, archives, reporter
         self.draft = Draft(dst)
+        self.lost = False  # the ledger: what is here under wanted names was staged, though nothing tells what it was
         self.before = self._ledger()
         self.known = {**self.draft.read(), **{record.name: record for record in self.before.files}}
         self.links = list({link.name: link for link in (*self.draft.read_links(), *self.before.links)}.values())
@@ -82,10 +86,14 @@ class _Staging:
 
     def _ledger(self) -> Ledger:
         try:
-            return ledger.read(self.dst) or _NOTHING
+            found = ledger.read(self.dst)
         except ledger.LedgerError as error:
             self.reporter.log(f"the ledger in {self.dst} is unreadable: {error}")
+            self.lost = True
             return _NOTHING
+        owner = owned.read(self.dst) if found is None and not self.draft.is_there() else None
+        self.lost = owner is not None and owner.staged_at > 0
+        return found or _NOTHING
 
     def run(self) -> dict[str, Any]:
         """See `run` above."""
@@ -116,6 +124,8 @@ class _Staging:
         gone = [name for name in self.known if name not in names and folder.holds(self.dst, name)]
         gone += [name for name in links.gone(self.dst, self.links, names) if name not in gone]
         keep = {stem(task.wanted.name) + end for task in tasks if task.part.resumable for end in _ENDS}
+        self._refuse_strangers(tasks, adopter)
+        gone = self._adopt(tasks, gone)
         self._check_room(tasks, gone, keep)
         self._refuse_used([*gone, *(task.wanted.name for task in tasks if task.do != KEEP)])
         todo = [task for task in tasks if task.do != KEEP]
@@ -170,6 +180,37 @@ class _Staging:
                 wanted=f"{folder.human(need)} for the data{spare}; {missing} missing",
                 next=f"make room on that file system{', or lower min_free' if min_free else ''}",
             )
+
+    def _refuse_strangers(self, tasks: list[Task], adopter: Adopter) -> None:
+        """What others put here under a wanted name, and is not what is wanted, is not replaced."""
+        if self.lost:
+            return
+        copied = {task.wanted.name for task in tasks if task.do == COPY}
+
+        def differs(path: str, item: Wanted, seen: os.stat_result) -> bool:
+            if path == f"{self.dst}/{item.name}":
+                return item.name in copied
+            return seen.st_size != item.size or not strangers.proven(path, item, adopter)
+
+        ours = {*self.known, *(link.name for link in self.links)}
+        found = strangers.in_the_way(self.dst, self.wish, ours, differs)
+        if found:
+            raise strangers.refused(self.dst, found)
+
+    def _adopt(self, tasks: list[Task], gone: list[str]) -> list[str]:
+        """Note when files of others were found and are kept. From such a folder nothing is taken away: what of it they
+        put there, and what came later, no longer can be told apart. Returns what goes.
+        """
+        there = {link.name for link in self.wish.links if not links.problem(self.dst, link)}
+        names = {task.wanted.name for task in tasks if task.do != COPY} | there
+        if not names <= {*self.known, *(link.name for link in self.links)} and not (self.lost or self.draft.is_there()):
+            index.adopt(self.request, self.dst)
+        entry = index.entry(str(self.request.get("store") or ""), self.dst)
+        if entry is None or not entry.adopted:
+            return gone
+        for name in gone:
+            self.reporter.log(f"left {self.dst}/{name}: no longer wanted, in a folder that had files before")
+        return []
 
     def _refuse_used(self, names: list[str]) -> None:
         """A file that exports have too is not taken away or replaced under a lane: that moves its link count."""

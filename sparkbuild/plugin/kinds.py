@@ -40,8 +40,8 @@ def kinds(
         "archive": ArchiveKind(root, nodes),
         "image": ImageKind(root, nodes),
         "pruned": PruneKind(),
-        "staged": StagedKind(pools, nodes, holders),
-        "export": ExportKind(),
+        "staged": StagedKind(pools, nodes, holders, root),
+        "export": ExportKind(root),
         "lane": LaneKind(root, nodes, check_gates),
     }
     if target is not None:

@@ -11,6 +11,7 @@ from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, path_in_store
 from sparkbuild.plugin import built
+from sparkbuild.plugin.folders import Folders
 from sparkbuild.plugin.makers import maker
 from sparkbuild.staging.blocks import Archive, Place, Staged, staged
 from sparkbuild.staging.exports import Export, exports
@@ -29,7 +30,7 @@ class Stagings:
         artifact: Callable[[str, str, str, ArtifactSpec], Goal],
     ) -> None:
         self._workspace, self._add, self._artifact = workspace, add, artifact
-        self._folders: dict[tuple[str, str], Goal] = {}
+        self._claimed = Folders(workspace)
         self._made: dict[str, list[Goal]] = {}  # by node, in the order of the recipes and their blocks
 
     def of(self, recipe: Recipe, nodes: tuple[str, ...]) -> tuple[list[dict[str, Staged]], list[dict[str, Export]]]:
@@ -50,7 +51,7 @@ class Stagings:
     def _staged(self, recipe: Recipe, block: Staging, place: Place, *, linked: bool) -> Staged:
         made = staged(block, place, self._archive(recipe, block, place.node), linked=linked)
         for goal in made.goals:
-            self._check_folder(recipe, block.id, goal)
+            self._claimed.claim(recipe, block.id, goal)
         goals = tuple(self._add(self._after_its_source(goal)) for goal in made.goals)
         self._made.setdefault(place.node, []).extend(goals)
         return Staged(made.path, goals)
@@ -62,7 +63,7 @@ class Stagings:
         return goal if found is None else msgspec.structs.replace(goal, needs=(*goal.needs, found))
 
     def _exported(self, recipe: Recipe, export: Export) -> Export:
-        self._check_folder(recipe, export.block, export.goal)
+        self._claimed.claim(recipe, export.block, export.goal)
         goal = self._add(export.goal)
         if goal.target != export.goal.target:
             raise ConfigError(
@@ -72,18 +73,6 @@ class Stagings:
                 next="give the export another id",
             )
         return msgspec.structs.replace(export, goal=goal)
-
-    def _check_folder(self, recipe: Recipe, block: str, goal: Goal) -> None:
-        other = self._folders.setdefault((goal.node, os.path.normpath(goal.spec.dst)), goal)
-        if other.key != goal.key:
-            raise ConfigError(
-                f"two blocks stage different data into one folder of {goal.node}",
-                where=f"{recipe.dir}/recipe.toml",
-                found=f"{goal.spec.dst}, also of {other.task}",
-                wanted="a folder of its own for each",
-                next=f"give {_what(goal)} `{goal.task.rpartition(':')[2] if _is_export(goal) else block}` another "
-                f"{'path' if _is_export(goal) else 'dst'}, or none",
-            )
 
     def _archive(self, recipe: Recipe, block: Staging, node: str) -> Archive | None:
         """What is fetched before a block can be staged from it."""
@@ -109,11 +98,3 @@ def _laid_over(blocks: tuple[Staging, ...]) -> set[str]:
     """The blocks whose files get more names in composed folders."""
     composed = (one for block in blocks if isinstance(block, HubStaging) for one in block.exports)
     return {name for one in composed if isinstance(one, ComposedExport) for name in one.over}
-
-
-def _is_export(goal: Goal) -> bool:
-    return goal.uri.scheme == "export"
-
-
-def _what(goal: Goal) -> str:
-    return "export" if _is_export(goal) else "block"

@@ -4,6 +4,7 @@ served longest ago. Pure.
 
 from __future__ import annotations
 
+import shlex
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,8 @@ class Folder(msgspec.Struct, frozen=True):
     """A staged folder on a node, as agent.inventory tells of it. `frees` bytes are given back by removing it; `total`
     is what is in it, `exports` are the folders of what is linked to it. Times are unix seconds, 0 for never; `used`
     says which lane or container uses it now; `protect` that the lane that was last launched of its recipe was
-    protected. `orphan`: this workspace staged it, and none of its recipes names the folder any more.
+    protected. `adopted`: files of others were found in it and are kept. `orphan`: this workspace staged it, and none
+    of its recipes names the folder any more.
     """
 
     node: str
@@ -40,6 +42,7 @@ class Folder(msgspec.Struct, frozen=True):
     busy: str = ""
     protect: bool = False
     indexed: bool = True
+    adopted: bool = False
     present: bool = True
     problem: str = ""
 
@@ -130,7 +133,8 @@ def stays(folder: Folder, wanted: Mapping[str, str], mine: str, unreadable: Abst
         return f"recipe {folder.recipe} cannot be read, so it may be wanted"
     if folder.busy:
         return f"it is being staged by another process ({folder.busy})"
-    return folder.problem
+    adopted = f"its files were there before; by hand: rm -r {shlex.quote(folder.dst)}" if folder.adopted else ""
+    return adopted or folder.problem
 
 
 def choose(need: Need, candidates: Iterable[Folder]) -> tuple[Folder, ...] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -90,16 +91,20 @@ def _export(
 
 
 class ExportKind:
-    """How exports are looked at and made."""
+    """How exports are looked at and made. `root`: the workspace, whose the folders are."""
 
     scheme = "export"
+
+    def __init__(self, root: str = "") -> None:
+        self._root = root
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look; see agent.linked."""
         made = {need.spec.dst: need.key.digest for need in goal.needs}
         what = goal.spec.what
         keys = [made.get(path, "") for path in (what["mirror"], *what.get("over", ()))]
-        return {**query(goal), "of": goal.uri.path, "key": goal.key.digest, "keys": keys}
+        mine = {"owner": owner(goal, Path(self._root))} if self._root else {}
+        return {**query(goal), **mine, "of": goal.uri.path, "key": goal.key.digest, "keys": keys}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Made of these folders as they are now, or why not. It writes no bytes."""
@@ -136,7 +141,7 @@ class ExportKind:
 def query(goal: Goal) -> dict[str, Any]:
     """What to ask a node about an export."""
     spec: ExportSpec = goal.spec
-    return {"dst": spec.dst, "what": spec.what}
+    return {"dst": spec.dst, "key": goal.key.digest, "what": spec.what}
 
 
 def _absent(fact: dict[str, Any], last: Made | None) -> Reason:

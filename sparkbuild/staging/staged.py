@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -47,7 +48,8 @@ class StagedSpec(msgspec.Struct, frozen=True):
 
 class StagedKind:
     """How staged data is looked at and made. `pools` bounds how many files are read at once; `nodes` are the ways by
-    which nodes take from each other, `holders` those that have it: without them a step is on its own.
+    which nodes take from each other, `holders` those that have it: without them a step is on its own. `root`: the
+    workspace, whose the folders are.
     """
 
     scheme = "staged"
@@ -57,18 +59,21 @@ class StagedKind:
         pools: Pools | None = None,
         nodes: Nodes | None = None,
         holders: Callable[[Goal], list[tuple[str, str]]] = lambda _goal: [],
+        root: str = "",
     ) -> None:
         self._pools = pools or Pools({"nas": STREAMS})
         self._nodes = nodes
         self._holders = holders
+        self._root = root
         self._chains: Chains | None = None
         self._guard = threading.Lock()
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look; see agent.verify. `what` only tells what staging would write."""
         spec: StagedSpec = goal.spec
-        of = {"of": goal.uri.path}
-        return {"dst": spec.dst, "key": goal.key.digest, "full": False, "linked": spec.linked, "what": spec.what, **of}
+        what = {"dst": spec.dst, "key": goal.key.digest, "full": False, "linked": spec.linked, "what": spec.what}
+        mine = {"owner": owner(goal, Path(self._root))} if self._root else {}
+        return {**what, **mine, "of": goal.uri.path}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Staged from this source and unchanged since, or why not and what it would write.

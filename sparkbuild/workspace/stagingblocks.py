@@ -12,6 +12,7 @@ from sparkbuild.workspace.artifact import ARCHIVES, UNREADABLE, is_filename, url
 from sparkbuild.workspace.findings import Findings, Path
 from sparkbuild.workspace.schema import Config, RecipeFile
 from sparkbuild.workspace.sourcelock import SourceLock
+from sparkbuild.workspace.stagingfolders import check_folders
 from sparkbuild.workspace.stagingrows import check_rows
 from sparkbuild.workspace.stagingschema import (
     ComposedExport,
@@ -31,6 +32,7 @@ def check_blocks(
     """Note what is wrong with the blocks of a recipe. A `src` that is "" is one that could not be read."""
     cluster = config.clusters.get(spec.cluster)
     ranks = len(cluster.nodes) if cluster is not None else None
+    check_folders(spec, findings.root, config, findings)
     for index, block in enumerate(spec.staging):
         here: Path = ("staging", index)
         if isinstance(block, FilesStaging):

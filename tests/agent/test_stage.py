@@ -208,13 +208,14 @@ def test_a_file_staged_by_hand_is_adopted_when_its_sha256_is_known(dst: Path, ma
     assert staged(request)["repaired_chunks"] == 1
 
 
-def test_a_wrong_file_under_the_name_is_replaced(dst: Path, make: Make) -> None:
+def test_a_link_that_took_the_place_of_a_staged_file_is_replaced(dst: Path, make: Make) -> None:
     source = make("a.bin", 1000)
-    dst.mkdir(parents=True)
-    (dst / "a.bin").symlink_to(make("elsewhere", 1000))
     request = request_for(dst, {"a.bin": source})
+    assert call("stage", request).code == 0
+    (dst / "a.bin").unlink()
+    (dst / "a.bin").symlink_to(make("elsewhere", 1000))
     answer = call("stage", request)
-    assert "was not staged here before" in answer.logs
+    assert "it is not the wanted content" in answer.logs
     assert not (dst / "a.bin").is_symlink()
     assert sha256(dst / "a.bin") == sha256(source)
     assert (dst.parents[1] / "source/elsewhere").exists()

@@ -1,10 +1,11 @@
-"""Trees that other tools made: kept when their content proves to be right, mended or replaced when it does not."""
+"""Trees that other tools made: kept when their content proves to be right, never replaced when it does not."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,22 +54,81 @@ def test_without_a_digest_it_is_compared_with_the_source(dst: Path, source: Path
     assert look_here(dst)["checked"]["whole"] == []
 
 
-@pytest.mark.parametrize(("verify", "bytes_"), [("quick", 9 * CHUNK + 5), ("full", CHUNK)])
-def test_one_chunk_of_it_is_wrong(dst: Path, source: Path, verify: str, bytes_: int) -> None:
+def refused(request: dict[str, Any]) -> dict[str, str]:
+    """What a staging ends with that changed nothing."""
+    dst = Path(request["dst"])
+    before = {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in dst.rglob("*") if path.is_file()}
+    answer = call("stage", request)
+    assert answer.code == 1
+    assert answer.last["kind"] == "config"
+    assert {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in before} == before
+    assert not (dst / ".sparkbuild").exists()
+    return answer.last
+
+
+def test_mended_when_all_of_it_is_to_be_compared(dst: Path, source: Path) -> None:
     flip(by_hand(dst, source), 4 * CHUNK)
-    result = stage_here(list_of(dst, [entry("a.bin", source)], verify=verify))
-    assert (result["bytes"], result["adopted"]) == (bytes_, 0)
+    result = stage_here(list_of(dst, [entry("a.bin", source)], verify="full"))
+    assert (result["bytes"], result["adopted"]) == (CHUNK, 0)
     assert sha256(dst / "a.bin") == sha256(source)
     assert problems(look_here(dst, full=True)) == []
+
+
+def test_one_chunk_of_it_is_wrong(dst: Path, source: Path) -> None:
+    flip(by_hand(dst, source), 4 * CHUNK)
+    assert refused(list_of(dst, [entry("a.bin", source)]))["found"] == "a.bin"
 
 
 @pytest.mark.parametrize("verify", ["quick", "full"])
 def test_another_content_or_size(dst: Path, make: Make, source: Path, verify: str) -> None:
     by_hand(dst, make("other.bin", 9 * CHUNK + 5))
-    assert stage_here(list_of(dst, [entry("a.bin", source)], verify=verify))["copied"] == 1
-    assert sha256(dst / "a.bin") == sha256(source)
     by_hand(dst, make("short.bin", CHUNK), "b.bin")
-    assert stage_here(list_of(dst, [entry("b.bin", source)], verify=verify))["copied"] == 1
+    request = list_of(dst, [entry("a.bin", source), entry("b.bin", source)], verify=verify)
+    found = refused(request)
+    assert found["found"] == "a.bin, b.bin"
+    subprocess.run(found["next"].partition("; or ")[0], shell=True, check=True)
+    assert stage_here(request)["copied"] == 2
+    assert sha256(dst / "a.bin") == sha256(source)
+    assert sorted(path.name for path in Path(f"{dst}.before").iterdir()) == ["a.bin", "b.bin"]
+
+
+def test_the_plan_says_it_too(dst: Path, make: Make) -> None:
+    """By size, and of small files by content."""
+    small = make("a.bin", 1000)
+    by_hand(dst, make("other.bin", 1000))
+    by_hand(dst, make("short.bin", 10), "b.bin")
+    by_hand(dst, small, "c.bin")
+    (dst / "d.bin").touch()
+    request = list_of(dst, [entry(f"{name}.bin", small) for name in "abcd"])
+    fact = look_here(dst, what=request["what"])
+    assert fact["refused"]["part"] == "dst"
+    assert fact["refused"]["found"] == refused(request)["found"] == "a.bin, b.bin"
+
+
+def test_many_are_counted(dst: Path, make: Make) -> None:
+    small = make("a.bin", 1000)
+    for number in range(8):
+        by_hand(dst, make("other.bin", 10), f"{number}.bin")
+    found = refused(list_of(dst, [entry(f"{number}.bin", small) for number in range(8)]))
+    assert found["found"] == "0.bin, 1.bin, 2.bin, 3.bin, 4.bin and 3 more"
+
+
+def test_a_link_of_others(dst: Path, make: Make) -> None:
+    small = make("a.bin", 1000)
+    dst.mkdir(parents=True)
+    (dst / "a.bin").symlink_to(small)
+    (dst / "b").symlink_to("elsewhere")
+    assert refused(list_of(dst, [entry("a.bin", small)], {"b": "a.bin"}))["found"] == "a.bin, b"
+
+
+def test_a_damaged_ledger_makes_no_strangers(dst: Path, make: Make) -> None:
+    small = make("a.bin", 1000)
+    request = list_of(dst, [entry("a.bin", small)])
+    stage_here(request)
+    (dst / ".sparkbuild/ledger.json").write_text("{")
+    (dst / "a.bin").write_text("damaged")
+    assert stage_here(request)["copied"] == 1
+    assert sha256(dst / "a.bin") == sha256(small)
 
 
 def test_a_quick_look_takes_first_last_and_64_others() -> None:
@@ -93,8 +153,11 @@ def test_with_a_digest_the_source_is_not_read(dst: Path, source: Path, name: str
 def test_a_digest_that_is_not_right(dst: Path, source: Path, verify: str) -> None:
     flip(by_hand(dst, source), 5)
     item = entry("a.bin", source, sha256=sha256(source))
-    result = stage_here(list_of(dst, [item], verify=verify))
-    assert result["bytes"] == (CHUNK if verify == "full" else 9 * CHUNK + 5)
+    request = list_of(dst, [item], verify=verify)
+    if verify == "quick":
+        assert refused(request)["found"] == "a.bin"
+        return
+    assert stage_here(request)["bytes"] == CHUNK
     assert sha256(dst / "a.bin") == sha256(source)
 
 
@@ -110,9 +173,7 @@ def test_a_sparse_file_of_others(dst: Path, source: Path) -> None:
     assert (result["bytes"], result["adopted"]) == (0, 1)
     other = dst.parent / "other"
     by_hand(other, source)  # the whole file: not what is wanted
-    result = stage_here({**request, "dst": str(other)})
-    assert result["copied"] == 1
-    assert (other / "a.bin").read_bytes() == bytes(whole)
+    assert refused({**request, "dst": str(other)})["found"] == "a.bin"
 
 
 def test_a_file_with_other_names_is_not_written_to(dst: Path, source: Path) -> None:

@@ -102,6 +102,58 @@ def test_an_export_in_the_folder_of_a_block(tmp_path: Path) -> None:
     assert "into one folder" in problem(tmp_path, TREE.format(id="draft", path="staged/r/rows"))
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "staged/r/../r/rows/",
+        "{root}/.sparkbuild/node/staged/r/rows",
+        "{root}/recipes/../.sparkbuild/node/staged/r/rows",
+    ],
+)
+def test_one_folder_spelled_otherwise(tmp_path: Path, path: str) -> None:
+    found = problem(tmp_path, TREE.format(id="draft", path=path.format(root=tmp_path)))
+    assert "two blocks stage different data into one folder of dgx1" in found
+    assert "of stage:r:dgx1:" in found
+
+
+@pytest.mark.parametrize("path", ["staged/r/rows/x", "staged/r", "{root}/.sparkbuild/node/exported/r/weights/model/x"])
+def test_one_folder_inside_another(tmp_path: Path, path: str) -> None:
+    found = problem(tmp_path, TREE.format(id="draft", path=path.format(root=tmp_path)))
+    assert "two blocks stage into folders of dgx1 that overlap" in found
+
+
+OTHER = """\
+cluster = "pair"
+image = "demo-ranks"
+model_id = "m"
+
+[serve]
+port = 8000
+runtime = "docker"
+command = ["x"]
+
+[[staging]]
+id = "{id}"
+kind = "files"
+src = "{src}"
+dst = "{dst}"
+"""
+
+
+def second(root: Path, **fields: str) -> str:
+    (root / "recipes/s").mkdir(parents=True)
+    (root / "recipes/s/recipe.toml").write_text(OTHER.format(id="d", **fields))
+    return str(goals_of(root).problems.get("recipes/s", ""))
+
+
+def test_two_recipes_and_one_folder(tmp_path: Path) -> None:
+    path = f"{tmp_path}/.sparkbuild/node/staged/r/rows"
+    found = second(tmp_path / "a", src="/mnt/nas/x", dst=path.replace(str(tmp_path), str(tmp_path / "a")))
+    assert "into one folder" in found
+    assert "overlap" in second(tmp_path / "b", src="/mnt/nas/x", dst="staged/r/rows/inner")
+    assert second(tmp_path / "c", src="artifact:demo/smollm2", dst="staged/s/../r/rows") == ""  # the same data
+
+
 def test_a_rank_without_what_is_laid_over(tmp_path: Path) -> None:
     assert "wants block `rows`, which rank 1 has not" in problem(tmp_path, ranks="[0]")
 

@@ -206,11 +206,15 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return make(tmp_path_factory.mktemp("tables") / "hub", vocab=2500, as_hub_cache=True)
 
 
+def asked(tables: Checkpoint, dst: Path, rank: int, verify: str = "quick") -> dict[str, Any]:
+    """The packed rows of one of two ranks."""
+    what = {"kind": "packed", "model": str(tables.folder), "layers": [], "split": "even", "tp": 2, "rank": rank}
+    return {"dst": str(dst), "key": key(str(rank)), "parts": {}, "what": what, "verify": verify}
+
+
 def rows(tables: Checkpoint, dst: Path, rank: int, verify: str = "quick") -> dict[str, Any]:
     """Stage the packed rows of one of two ranks; what the agent says."""
-    asked = {"kind": "packed", "model": str(tables.folder), "layers": [], "split": "even", "tp": 2, "rank": rank}
-    request = {"dst": str(dst), "key": key(str(rank)), "parts": {}, "what": asked, "verify": verify}
-    answer = call("stage", request)
+    answer = call("stage", asked(tables, dst, rank, verify))
     assert answer.code == 0, answer.events
     return answer.last
 
@@ -248,7 +252,12 @@ def test_the_shard_of_another_rank_has_the_same_size(tables: Checkpoint, tmp_pat
             data = own.read_bytes()[:4096] + data[4096:]
         (dst / own.name).write_bytes(data)
     assert any(sizes)
-    assert rows(tables, dst, 1)["copied"] == 2
+    answer = call("stage", asked(tables, dst, 1))
+    assert answer.code == 1
+    assert all(name.format(layer, 1) in answer.last["found"] for layer in tables.tables)
+    for path in dst.iterdir():  # an operator moves them away, as he is told
+        path.unlink()
+    rows(tables, dst, 1)
     is_right(tables, dst, 1)
 
 
