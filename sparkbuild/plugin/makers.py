@@ -16,15 +16,15 @@ from sparkbuild.core.reasons import Reason
 from sparkbuild.staging.blocks import source_of
 
 
-def maker(goal: Goal, others: Iterable[Goal], store: str) -> Goal | None:
+def maker(goal: Goal, others: Iterable[tuple[str, Goal]]) -> Goal | None:
     """The first of the other goals of its node that stages into the folder which a goal stages from, or into a part of
-    it; of its own recipe, if there is one. `store`: that of the node, as an absolute path. Pure.
+    it; of its own recipe, if there is one. `others` each with its folder, a normal absolute path. Pure.
     """
     source = source_of(goal.spec.what)
     if not source:
         return None
     source = os.path.normpath(source)
-    found = [one for one in others if _meet(os.path.normpath(os.path.join(store, one.spec.dst)), source)]
+    found = [one for path, one in others if _meet(path, source)]
     recipe = goal.uri.path.partition("/")[0]
     return next((one for one in found if one.uri.path.partition("/")[0] == recipe), next(iter(found), None))
 

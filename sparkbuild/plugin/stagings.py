@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import msgspec
@@ -16,6 +15,7 @@ from sparkbuild.plugin.makers import maker
 from sparkbuild.staging.blocks import Archive, Place, Staged, staged
 from sparkbuild.staging.exports import Export, exports
 from sparkbuild.workspace.artifact import url_filename
+from sparkbuild.workspace.stagingfolders import in_store
 from sparkbuild.workspace.stagingschema import ComposedExport, FilesStaging, HubStaging, Staging
 from sparkbuild.workspace.workspace import Recipe, Workspace
 
@@ -31,7 +31,8 @@ class Stagings:
     ) -> None:
         self._workspace, self._add, self._artifact = workspace, add, artifact
         self._claimed = Folders(workspace)
-        self._made: dict[str, list[Goal]] = {}  # by node, in the order of the recipes and their blocks
+        # by node, in the order of the recipes and their blocks; each with its folder
+        self._made: dict[str, list[tuple[str, Goal]]] = {}
 
     def of(self, recipe: Recipe, nodes: tuple[str, ...]) -> tuple[list[dict[str, Staged]], list[dict[str, Export]]]:
         """The blocks and the exports of each node, by id, in rank order. Raises ConfigError."""
@@ -53,13 +54,14 @@ class Stagings:
         for goal in made.goals:
             self._claimed.claim(recipe, block.id, goal)
         goals = tuple(self._add(self._after_its_source(goal)) for goal in made.goals)
-        self._made.setdefault(place.node, []).extend(goals)
+        store = self._workspace.config.nodes[place.node].store
+        root = str(self._workspace.root)
+        self._made.setdefault(place.node, []).extend((in_store(root, store, goal.spec.dst), goal) for goal in goals)
         return Staged(made.path, goals)
 
     def _after_its_source(self, goal: Goal) -> Goal:
         """The goal; where a block before this one makes what it is staged from, that comes first."""
-        store = os.path.join(self._workspace.root, self._workspace.config.nodes[goal.node].store)
-        found = maker(goal, self._made.get(goal.node, ()), store)
+        found = maker(goal, self._made.get(goal.node, ()))
         return goal if found is None else msgspec.structs.replace(goal, needs=(*goal.needs, found))
 
     def _exported(self, recipe: Recipe, export: Export) -> Export:

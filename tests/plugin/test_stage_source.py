@@ -158,17 +158,17 @@ HUB = {"src": "/srv/models/hub", "repos": ("org/one",)}
 )
 def test_who_makes_a_source(block: Any, found: bool) -> None:
     mirror = goal(MIRROR)
-    assert maker(goal(block), [mirror], "/store") is (mirror if found else None)
+    assert maker(goal(block), [(mirror.spec.dst, mirror)]) is (mirror if found else None)
 
 
 def test_a_folder_in_the_store_and_the_own_recipe_first() -> None:
     inside = goal(FilesStaging(id="files", src="/store/staged/big/data/x"))
     data = goal(FilesStaging(id="data", src="/srv/models/x"))
-    assert maker(inside, [data], "/store") is data
-    assert maker(inside, [data], "/other") is None
+    assert maker(inside, [("/store/staged/big/data", data)]) is data
+    assert maker(inside, [("/other/staged/big/data", data)]) is None
     rows, theirs, ours = goal(RowsStaging(id="rows", **HUB)), goal(MIRROR, recipe="small"), goal(MIRROR)
-    assert maker(rows, [theirs, ours], "/store") is ours
-    assert maker(rows, [theirs], "/store") is theirs
+    assert maker(rows, [(one.spec.dst, one) for one in (theirs, ours)]) is ours
+    assert maker(rows, [(theirs.spec.dst, theirs)]) is theirs
 
 
 REFUSED = {"refused": {"part": "source", "what": "the folder to stage from is not there", "where": "/x"}}
