@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--gib", type=int, default=8, help="for `memory`")
+    parser.add_argument("--files", type=int, default=10_000, help="for `memory`")
     parser.add_argument("--folder", help="where to work; the system's place for temporary files")
     options = parser.parse_args()
     wanted = options.only.split(",")
@@ -58,7 +59,7 @@ def main() -> None:
             show(looks(work))
             notes.append(small_folders(work))
         if "memory" in wanted:
-            show(memory(work, options.gib))
+            show(memory(work, options.gib, options.files))
     print("\n".join(notes) + f", {os.getloadavg()[0]:.1f} at the end")
 
 

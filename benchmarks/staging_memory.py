@@ -12,8 +12,8 @@ from staging_tools import MIB, Call, Row, agent, files_request, hole, listed
 _LIMIT = 64  # MiB
 
 
-def memory(work: Path, gib: int) -> list[Row]:
-    """One file of so many GiB, four streams of a quarter each, ten thousand small files."""
+def memory(work: Path, gib: int, files: int) -> list[Row]:
+    """One file of so many GiB, four streams of a quarter each, so many small files."""
     one = work / "one.bin"
     hole(one, gib << 30)
     rows = [_row(f"one file of {gib} GiB", _staged(work, listed(one)))]
@@ -22,14 +22,14 @@ def memory(work: Path, gib: int) -> list[Row]:
         hole(path, gib << 28)
     rows.append(_row(f"4 streams, 4 files of {gib / 4:g} GiB", _staged(work, listed(*four), streams=4)))
     small = work / "small"
-    for index in range(10_000):
+    for index in range(files):
         path = small / f"{index // 100:03}" / f"{index:05}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.urandom(3000))
     call = _staged(work, {"kind": "folder", "path": str(small), "members": ["*"], "skip": []})
-    if call.result["files"] != 10_000:
+    if call.result["files"] != files:
         raise RuntimeError(f"not all files: {call.result}")
-    rows.append(_row(f"10,000 small files ({call.wall:.0f} s)", call))
+    rows.append(_row(f"{files:,} small files ({call.wall:.0f} s)", call))
     return rows
 
 
