@@ -193,7 +193,9 @@ _REASONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (("No space left",), _FULL, "make room, then run again"),
     (
-        ("Permission denied (", "could not read Username", "Authentication failed", "403", "401"),
+        # With the words before a number: it may be in a port or a path as well.
+        ("Permission denied (", "could not read Username", "Authentication failed", "error: 401", "error: 403",
+         "HTTP 401", "HTTP 403"),
         "the repository wants a login that this node does not have",
         "is its name right? Else give this node's user a key for ssh://, or an entry in ~/.netrc for https://",
     ),

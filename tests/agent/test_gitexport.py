@@ -246,6 +246,14 @@ def test_servers_that_fail(repo: Repo, store: Store, wrong: str, text: str):
         store.made(source)  # and it goes on when the server is well again
 
 
+@pytest.mark.parametrize("number", ["401", "403", "404"])
+def test_a_number_in_a_url_is_no_answer(repo: Repo, store: Store, number: str):
+    with serving(repo.path.parent) as server:
+        server.wrong = "500"
+        answer = store.export(pin(repo, repository=f"{server.url}/engine{number}/.git"))
+        assert "the repository cannot be reached" in failed(answer, "node")
+
+
 def test_repository_gone(repo: Repo, store: Store):
     text = failed(store.export(pin(repo, repository="file:///nonexistent/engine")), "gone")
     assert "there is no such repository" in text
