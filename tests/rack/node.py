@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tests.rack import bootfile, disk, engine, keys, leftovers, pythons
 from tests.rack.network import Switch
@@ -239,7 +239,7 @@ class Node:
         if not self.disk_mb:
             raise RackError(f"{self.name} has no disk of its own to fill: bring the rack up with disk_mb=...")
         self.free_disk()
-        self.run(["sync"], check=True)
+        self.run(["sync", "-f", str(PurePosixPath(FILLER).parent)], check=True)  # of this disk alone
         disk.fill(self.path(FILLER), leave_bytes)
 
     def free_disk(self) -> None:
