@@ -6,7 +6,6 @@ By the names of folders, in their absolute form; what links lead to, the agent s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
@@ -22,9 +21,9 @@ class Folders:
         self._claimed: dict[tuple[str, str], Goal] = {}
         self._around: dict[tuple[str, str], Goal] = {}  # each folder above a claimed one; one of those that are in it
 
-    def claim(self, recipe: Recipe, block: str, goal: Goal) -> None:
-        """Note the folder of a goal. Raises ConfigError when another goal has it, or one that encloses it or is in it;
-        the same data in the same folder is one.
+    def claim(self, recipe: Recipe, block: str, goal: Goal) -> str:
+        """Note the folder of a goal; returns its absolute form. Raises ConfigError when another goal has it, or one
+        that encloses it or is in it; the same data in the same folder is one.
         """
         node = goal.node
         path = in_store(str(self._workspace.root), self._workspace.config.nodes[node].store, goal.spec.dst)
@@ -32,21 +31,17 @@ class Folders:
         if same is not None:
             if same.key != goal.key:
                 raise _refused(recipe, block, goal, same, f"stage different data into one folder of {node}")
-            return
-        above = list(_above(path))
-        other = self._around.get((node, path))
-        other = other or next((self._claimed[node, one] for one in above if (node, one) in self._claimed), None)
+            return path
+        other, above, new = self._around.get((node, path)), path, []
+        # What is above a claimed folder is claimed by nobody, nor is anything above that: no need to go on.
+        while other is None and above != "/" and (node, above := os.path.dirname(above)) not in self._around:
+            other = self._claimed.get((node, above))
+            new.append(above)
         if other is not None:
             raise _refused(recipe, block, goal, other, f"stage into folders of {node} that overlap")
         self._claimed[node, path] = goal
-        for one in above:
-            self._around.setdefault((node, one), goal)
-
-
-def _above(path: str) -> Iterator[str]:
-    while path != "/":
-        path = os.path.dirname(path)
-        yield path
+        self._around.update(((node, one), goal) for one in new)
+        return path
 
 
 def _refused(recipe: Recipe, block: str, goal: Goal, other: Goal, what: str) -> ConfigError:

@@ -15,7 +15,6 @@ from sparkbuild.plugin.makers import maker
 from sparkbuild.staging.blocks import Archive, Place, Staged, staged
 from sparkbuild.staging.exports import Export, exports
 from sparkbuild.workspace.artifact import url_filename
-from sparkbuild.workspace.stagingfolders import in_store
 from sparkbuild.workspace.stagingschema import ComposedExport, FilesStaging, HubStaging, Staging
 from sparkbuild.workspace.workspace import Recipe, Workspace
 
@@ -51,12 +50,9 @@ class Stagings:
 
     def _staged(self, recipe: Recipe, block: Staging, place: Place, *, linked: bool) -> Staged:
         made = staged(block, place, self._archive(recipe, block, place.node), linked=linked)
-        for goal in made.goals:
-            self._claimed.claim(recipe, block.id, goal)
+        paths = [self._claimed.claim(recipe, block.id, goal) for goal in made.goals]
         goals = tuple(self._add(self._after_its_source(goal)) for goal in made.goals)
-        store = self._workspace.config.nodes[place.node].store
-        root = str(self._workspace.root)
-        self._made.setdefault(place.node, []).extend((in_store(root, store, goal.spec.dst), goal) for goal in goals)
+        self._made.setdefault(place.node, []).extend(zip(paths, goals, strict=True))
         return Staged(made.path, goals)
 
     def _after_its_source(self, goal: Goal) -> Goal:
