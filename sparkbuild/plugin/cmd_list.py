@@ -51,7 +51,7 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
         else:
             if show_all and not pos_args:
                 self.task_list = [task for task in self.task_list if task.subtask_of or not task.has_subtask]
-            groups = session.groups()
+            groups = session.groups
             for task in self.task_list:  # doit gives them all the text of the one function that makes all tasks
                 if task.has_subtask and ":" not in task.name:
                     members = groups.get(task.name) or task.task_dep
@@ -88,7 +88,7 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
     def _print_fast(self, *, quiet: bool, downloads: bool) -> None:
         """Downloads are left out unless they are wanted: an image may stand on twenty, and nobody asks for one."""
         lines = {task: goal.doc for task, goal in self.session.goals.by_task.items()}
-        for name, members in self.session.groups().items():
+        for name, members in self.session.groups.items():
             if ":" in name:
                 lines[name] = group_doc(name, members)
         for task in self.task_list:

@@ -145,7 +145,7 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
 
     def _leave_out(self) -> None:
         """Take out of groups and patterns what is no part of them; doit makes both from the names alone."""
-        goals, groups = self.session.goals, self.session.groups()
+        goals, groups = self.session.goals, self.session.groups
         for task in self.task_list:
             if task.has_subtask and ":" not in task.name:
                 # all goals of a group within this one are in it themselves

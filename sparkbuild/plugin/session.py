@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,7 @@ class Session:
         except ValueError:
             return str(path)
 
+    @cached_property
     def groups(self) -> dict[str, list[str]]:
         """Names that stand for several goals (`stage`, `stage:demo`, `stage:demo:dgx1`) and the tasks of these. What is
         no part of a group is all there is of one that would be empty without it, but for the groups of a basename.

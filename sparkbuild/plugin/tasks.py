@@ -41,7 +41,7 @@ def task_sparkbuild() -> Iterator[dict[str, Any]]:
     if not here.listing:  # `doit list` prints goals without paying for a thousand doit tasks
         for goal in here.goals.by_task.values():
             yield task_of(goal)
-        for name, members in here.groups().items():
+        for name, members in here.groups.items():
             basename, _, rest = name.partition(":")
             if rest:  # the group of a basename is made by doit
                 yield group_of(basename, rest, group_doc(name, members), members)
