@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from staging_tools import (
+    JOINED,
     MIB,
-    WITHOUT_NUMPY,
     WITHOUT_SHA256,
     Call,
     Row,
@@ -70,22 +70,22 @@ def packing(work: Path, mib: int, rounds: int) -> list[Row]:
         rounds,
         {
             "cp": lambda: _cp(reference, work / "copy.bin"),
-            "numpy": lambda: stage(""),
-            "numpy, xxh3": lambda: stage(WITHOUT_SHA256),
-            "stdlib": lambda: stage(WITHOUT_NUMPY),
-            "stdlib, xxh3": lambda: stage(f"{WITHOUT_NUMPY}\n{WITHOUT_SHA256}"),
+            "all": lambda: stage(""),
+            "xxh3": lambda: stage(WITHOUT_SHA256),
+            "joined": lambda: stage(JOINED),
+            "joined, xxh3": lambda: stage(f"{JOINED}\n{WITHOUT_SHA256}"),
         },
     )
     size = reference.stat().st_size
     shutil.rmtree(model)
     reference.unlink()
     name = f"packing of {mib} MiB"
-    peak = max(call.rss for runs in (calls["numpy"], calls["stdlib"]) for call in runs) / MIB
+    peak = max(call.rss for runs in (calls["all"], calls["joined"]) for call in runs) / MIB
     return [
-        speed(f"{name}, numpy, all hashes", size, calls["numpy"], calls["cp"], 0.85),
-        speed(f"{name}, numpy, {_ALONE}", size, calls["numpy, xxh3"], calls["cp"], 0.85),
-        speed(f"{name}, no numpy, all hashes", size, calls["stdlib"], calls["cp"], 0.75),
-        speed(f"{name}, no numpy, {_ALONE}", size, calls["stdlib, xxh3"], calls["cp"], 0.75),
+        speed(f"{name}, all hashes", size, calls["all"], calls["cp"], 0.85),
+        speed(f"{name}, {_ALONE}", size, calls["xxh3"], calls["cp"], 0.85),
+        speed(f"{name}, no ctypes, all hashes", size, calls["joined"], calls["cp"], 0.75),
+        speed(f"{name}, no ctypes, {_ALONE}", size, calls["joined, xxh3"], calls["cp"], 0.75),
         _cache(name, left),
         Row(f"peak RSS, {name}", f"{peak:.0f} MiB", "", "", "< 64 MiB", peak < 64),
     ]

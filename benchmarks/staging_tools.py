@@ -15,12 +15,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from sparkbuild.nodes import process as agent_process
+
 ROOT = Path(__file__).resolve().parents[1]
 MIB = 1 << 20
 KEY = "0" * 64
-# {shim} runs before the agent's main
-_CODE = "import sys; sys.path.insert(0, {root!r})\n{shim}\nfrom sparkbuild.agent.main import main; sys.exit(main())"
-WITHOUT_NUMPY = "sys.modules['numpy'] = None"
+# On a python without ctypes, rows are laid out in another way. Here it has it for all else.
+JOINED = "from sparkbuild.agent import strided; strided.spread = lambda: None"
 # No switch of the product, whose ledger always has a sha256: what the loop itself costs, with the chunk digests alone.
 WITHOUT_SHA256 = """
 from sparkbuild.agent import content
@@ -56,12 +59,15 @@ class Row(NamedTuple):
 
 
 def agent(verb: str, request: dict[str, Any], shim: str = "", before: tuple[str, ...] = ()) -> Call:
-    """One call. `before`: a program to run it under, such as strace."""
-    code = _CODE.format(root=str(ROOT), shim=shim)
+    """One call, started as a run starts it. `shim`: statements before its main; `before`: a program to run it under,
+    such as strace.
+    """
+    argv = agent_process.command(verb)
+    python, main, rest = argv[:4], argv[4], argv[5:]
+    main = main.replace("from sparkbuild", f"{shim}\nfrom sparkbuild", 1)
     start = time.perf_counter()
-    with subprocess.Popen(
-        [*before, sys.executable, "-I", "-c", code, verb], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+    argv = [*before, *python, main, *rest]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("no pipe")
         process.stdin.write(json.dumps(request).encode() + b"\n")

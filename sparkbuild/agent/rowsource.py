@@ -12,7 +12,7 @@ import hashlib
 import struct
 from typing import Any, NamedTuple
 
-from sparkbuild.agent.interleave import ROW, Best, Interleave
+from sparkbuild.agent.interleave import ROW, Interleave, best
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.sources import FileSource
 from sparkbuild.agent.tables import SCALE_BYTES as SCALE
@@ -77,7 +77,7 @@ class RowSource:
         except BaseException:
             self.close()
             raise
-        self._interleave = interleave or Best(self._layout.rows, self._layout.unit, self.size)
+        self._interleave = interleave or best(self._layout.rows, self._layout.unit)
 
     def read(self, view: memoryview, offset: int) -> int:
         """Fill `view` from `offset`."""

@@ -28,9 +28,13 @@ def start(verb: str, *, final: bool = False) -> subprocess.Popen[bytes]:
     """Start the agent with a verb; it waits for its request on stdin, and ends when that closes. For `final` see
     core.child.spawn.
     """
-    argv = [sys.executable, "-I", "-S", "-c", _BOOT, _PACKAGE_PARENT, _site(), verb]
     pipe = subprocess.PIPE
-    return child.spawn(argv, stdin=pipe, stdout=pipe, stderr=pipe, tethered=False, final=final)
+    return child.spawn(command(verb), stdin=pipe, stdout=pipe, stderr=pipe, tethered=False, final=final)
+
+
+def command(verb: str) -> list[str]:
+    """What starts it: python, its options, `-c`, a program, and the program's arguments."""
+    return [sys.executable, "-I", "-S", "-c", _BOOT, _PACKAGE_PARENT, _site(), verb]
 
 
 def _site() -> str:

@@ -12,7 +12,7 @@ from tests.agent.driver import CHUNK, call, flip, key, look, problems
 from tests.staging.checkpoint import Checkpoint, make
 from tests.staging.readers import Packed, Page15, SparseCopy
 
-WITHOUT_NUMPY = "sys.modules['numpy'] = None"
+WITHOUT_CTYPES = "sys.modules['ctypes'] = None"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def staged(wanted: dict[str, Any], **more: Any) -> dict[str, Any]:
     return answer.last
 
 
-@pytest.mark.parametrize("shim", ["", WITHOUT_NUMPY], ids=["as it is", "without numpy"])
+@pytest.mark.parametrize("shim", ["", WITHOUT_CTYPES], ids=["as it is", "without ctypes"])
 @pytest.mark.parametrize(("kind", "reader"), [("packed", Packed), ("page15", Page15)])
 def test_made_and_mended(made: Checkpoint, dst: Path, kind: str, reader: Any, shim: str) -> None:
     wanted = request(made, dst, kind=kind)

@@ -1,15 +1,14 @@
-"""Packed rows as a file: read by readers that know the format only, at any offset, with numpy and without."""
+"""Packed rows as a file: read by readers that know the format only, at any offset, laid out in both ways."""
 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import mmap
 import os
 import random
+import subprocess
 import sys
 import tempfile
-import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparkbuild.agent import strided
 from sparkbuild.agent.archives import Archives
-from sparkbuild.agent.interleave import Best, Joined, Strided, load_numpy
+from sparkbuild.agent.interleave import Joined, Strided, best
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.rows import wish
 from sparkbuild.agent.rowsource import HEADER, LAYOUTS, RowSource
@@ -29,12 +29,8 @@ from tests.agent.driver import CHUNK
 from tests.staging.checkpoint import Checkpoint, make
 from tests.staging.readers import Packed, Page15, RefusedError, tile
 
-NONE = "no numpy: its way was not tested"
-NUMPY = importlib.util.find_spec("numpy") is not None
-WAYS = [
-    pytest.param(False, id="stdlib"),
-    pytest.param(True, id="numpy", marks=pytest.mark.skipif(not NUMPY, reason=NONE)),
-]
+ROOT = Path(__file__).parents[2]
+WAYS = ("strided", "joined")
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +50,14 @@ def plan(made: Checkpoint, **more: Any) -> Wish:
     return wish({**what, **more}, "/", Archives())
 
 
-def open_rows(source: dict[str, Any], *, with_numpy: bool = False) -> RowSource:
+def open_rows(source: dict[str, Any], *, way: str = "") -> RowSource:
     layout = LAYOUTS[source["kind"]]
-    if with_numpy:
-        return RowSource(source, Strided(layout.rows, layout.unit, load_numpy()))
-    return RowSource(source, Joined(layout.rows, layout.unit))
+    return RowSource(source, Joined(layout.rows, layout.unit) if way == "joined" else None)
 
 
-def write(wanted: Wanted, path: Path, *, with_numpy: bool) -> Path:
+def write(wanted: Wanted, path: Path, *, way: str) -> Path:
     """The file as the engine copies it: chunk by chunk."""
-    source = open_rows(wanted.source, with_numpy=with_numpy)
+    source = open_rows(wanted.source, way=way)
     assert source.size == wanted.size
     buffer = memoryview(bytearray(CHUNK))
     with path.open("wb") as file:
@@ -84,12 +78,12 @@ def take(source: RowSource, offset: int, length: int) -> bytes:
     return bytes(buffer[:got])
 
 
-@pytest.mark.parametrize("with_numpy", WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("split", ["even", "heads"])
 @pytest.mark.parametrize("tp", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize(("kind", "reader"), [("packed", Packed), ("page15", Page15)])
 def test_every_row_of_every_rank(  # noqa: PLR0917
-    made: Checkpoint, fast: Path, kind: str, reader: Any, tp: int, split: str, with_numpy: bool
+    made: Checkpoint, fast: Path, kind: str, reader: Any, tp: int, split: str, way: str
 ) -> None:
     seen: dict[int, list[tuple[int, int]]] = {1: [], 14: []}
     for rank in range(tp):
@@ -98,7 +92,7 @@ def test_every_row_of_every_rank(  # noqa: PLR0917
             lo, hi = found.about["layers"][str(layer)]
             seen[layer].append((lo, hi))
             table = made.tables[layer]
-            path = write(wanted, fast / wanted.name, with_numpy=with_numpy)
+            path = write(wanted, fast / wanted.name, way=way)
             opened = reader(path, layer, lo, hi, table.rows)
             assert all(row == table.row(lo + n) for n, row in enumerate(opened.rows()))
             for row in {lo, lo + 1, (lo + hi) // 2, hi - 2, hi - 1, *random.Random(rank).sample(range(lo, hi), 50)}:
@@ -108,10 +102,10 @@ def test_every_row_of_every_rank(  # noqa: PLR0917
     assert all(tile(ranges, made.tables[layer].rows) for layer, ranges in seen.items())
 
 
-@pytest.mark.parametrize("with_numpy", WAYS)
-def test_the_readers_refuse_what_is_not_theirs(made: Checkpoint, tmp_path: Path, with_numpy: bool) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_the_readers_refuse_what_is_not_theirs(made: Checkpoint, tmp_path: Path, way: str) -> None:
     lo, hi, rows = 6468, 12937, 25874
-    path = write(plan(made).files[0], tmp_path / "a", with_numpy=with_numpy)
+    path = write(plan(made).files[0], tmp_path / "a", way=way)
     Packed(path, 1, lo, hi, rows).close()
     for wrong in ((14, lo, hi, rows), (1, lo + 1, hi, rows), (1, lo, hi - 1, rows), (1, lo, hi, rows + 1)):
         with pytest.raises(RefusedError):
@@ -124,17 +118,17 @@ def test_the_readers_refuse_what_is_not_theirs(made: Checkpoint, tmp_path: Path,
             Packed(path, 1, lo, hi, rows)
 
 
-@pytest.mark.parametrize("with_numpy", WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["packed", "page15"])
 @pytest.mark.parametrize(
     "options", [{"others_first": True, "pad": 5}, {"one_file": True, "prefix": "model.", "pad": 1}]
 )
-def test_tables_at_odd_offsets(tmp_path: Path, options: dict[str, Any], kind: str, with_numpy: bool) -> None:
+def test_tables_at_odd_offsets(tmp_path: Path, options: dict[str, Any], kind: str, way: str) -> None:
     made = make(tmp_path / "m", vocab=50, **options)
     found = plan(made, kind=kind, split="heads", tp=2, rank=1)
     for wanted, (layer, table) in zip(found.files, made.tables.items(), strict=True):
         lo, hi = found.about["layers"][str(layer)]
-        path = write(wanted, tmp_path / wanted.name, with_numpy=with_numpy)
+        path = write(wanted, tmp_path / wanted.name, way=way)
         opened = (Packed if kind == "packed" else Page15)(path, layer, lo, hi, table.rows)
         assert list(opened.rows()) == [table.row(row) for row in range(lo, hi)]
         opened.close()
@@ -160,15 +154,13 @@ def whole(made: Checkpoint) -> dict[tuple[str, int], tuple[Wanted, bytes]]:
     return found
 
 
-@pytest.mark.parametrize("with_numpy", WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layer", [1, 14])
 @pytest.mark.parametrize("kind", ["packed", "page15"])
-def test_any_part_of_it(
-    whole: dict[tuple[str, int], tuple[Wanted, bytes]], kind: str, layer: int, with_numpy: bool
-) -> None:
+def test_any_part_of_it(whole: dict[tuple[str, int], tuple[Wanted, bytes]], kind: str, layer: int, way: str) -> None:
     wanted, data = whole[kind, layer]
     assert wanted.size == len(data)
-    source = open_rows(wanted.source, with_numpy=with_numpy)
+    source = open_rows(wanted.source, way=way)
     near = st.sampled_from([0, 1, 263, 264, 265, 4095, 4096, 4097, 4360, 8191, 8192, 8193, 12288])
     offsets = st.one_of(near, st.integers(0, len(data) + 10), near.map(lambda n: len(data) - n))
     lengths = st.one_of(near, st.integers(0, 600), st.integers(0, len(data) + 10))
@@ -182,11 +174,10 @@ def test_any_part_of_it(
     source.close()
 
 
-@pytest.mark.skipif(not NUMPY, reason=NONE)
 @pytest.mark.parametrize("kind", ["packed", "page15"])
 def test_both_ways_are_the_same(whole: dict[tuple[str, int], tuple[Wanted, bytes]], kind: str) -> None:
     wanted, data = whole[kind, 14]
-    ways = [open_rows(wanted.source, with_numpy=with_numpy) for with_numpy in (True, False)]
+    ways = [open_rows(wanted.source, way=way) for way in WAYS]
 
     @settings(max_examples=60, deadline=None)
     @given(offset=st.integers(0, len(data)), length=st.integers(0, len(data)))
@@ -198,52 +189,32 @@ def test_both_ways_are_the_same(whole: dict[tuple[str, int], tuple[Wanted, bytes
         way.close()
 
 
-class Broken:
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+def test_what_is_joined_at_once_is_not_mapped_anew_each_time() -> None:
+    """From 128 KiB on malloc takes new pages from the kernel for each result: their faults cost five times the join.
+
+    In a process of its own, as the agent is one: malloc learns from what was freed before.
+    """
+    code = f"""
+import resource, sys
+sys.path.append({str(ROOT)!r})
+from sparkbuild.agent.interleave import Joined
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+weights, scales, into = (memoryview(bytearray(width << 14)) for width in (256, 8, 264))
+joined = Joined(1, 264)
+joined.units(into, weights, scales)
+before = faults()
+joined.units(into, weights, scales)
+print(faults() - before)
+"""
+    argv = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) < (264 << 14) // 4096 // 10
 
 
-class Wrong:
-    """A numpy for another python: no error, other bytes."""
-
-    def __init__(self) -> None:
-        self.numpy = importlib.import_module("numpy")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.numpy, name)
-
-    def frombuffer(self, *args: Any) -> Any:
-        return self.numpy.frombuffer(*args)[::-1]
-
-
-@pytest.mark.parametrize("kind", [None, Broken, pytest.param(Wrong, marks=pytest.mark.skipif(not NUMPY, reason=NONE))])
-def test_a_numpy_that_does_not_fit_is_not_used(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
-    monkeypatch.setitem(sys.modules, "numpy", kind and kind())
-    assert load_numpy() is None
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_a_big_file_begins_without_numpy_and_goes_on_with_it(name: str) -> None:
-    """The same bytes before, while and after it is imported; a small file does without."""
-    layout, before = LAYOUTS[name], threading.enumerate()
-    weights, scales = (memoryview(random.Random(width).randbytes(30 * width)) for width in (256, 8))
-    wanted = bytearray(30 // layout.rows * layout.unit)
-    Joined(layout.rows, layout.unit).units(memoryview(wanted), weights, scales)
-    assert wanted[264 - 8 : 264 + 256] == bytes(scales[:8]) + bytes(weights[256:512])
-    Best(layout.rows, layout.unit, 1 << 20)
-    assert threading.enumerate() == before
-    best = Best(layout.rows, layout.unit, 1 << 40)
-    importing = [thread for thread in threading.enumerate() if thread not in before]
-    found = bytearray(len(wanted))
-    best.units(memoryview(found), weights, scales)
-    assert found == wanted
-    for thread in importing:
-        assert not thread.daemon
-        thread.join()
-    found = bytearray(len(wanted))
-    best.units(memoryview(found), weights, scales)
-    assert found == wanted
-    assert isinstance(best._now, Strided if NUMPY else Joined)
+def test_the_way_is_the_one_that_this_python_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(best(1, 264), Strided)
+    monkeypatch.setattr(strided, "spread", lambda: None)
+    assert isinstance(best(1, 264), Joined)
 
 
 @pytest.fixture(scope="module")
@@ -252,14 +223,13 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return make(tmp_path_factory.mktemp("big") / "m", vocab=8000, shards=2)
 
 
-@pytest.mark.parametrize("with_numpy", WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["packed", "page15"])
-def test_a_big_one_in_chunks_and_backwards(big: Checkpoint, kind: str, with_numpy: bool) -> None:
+def test_a_big_one_in_chunks_and_backwards(big: Checkpoint, kind: str, way: str) -> None:
     wanted, table = plan(big, kind=kind, tp=2, rank=1).files[1], big.tables[14]
     lo = wanted.source["lo"]
-    open_rows(wanted.source, with_numpy=with_numpy).close()  # numpy is there when memory is counted
     tracemalloc.start()
-    source = open_rows(wanted.source, with_numpy=with_numpy)
+    source = open_rows(wanted.source, way=way)
     buffer = memoryview(bytearray(CHUNK))
     starts = list(range(0, wanted.size, CHUNK))
     assert len(starts) > 5
@@ -277,8 +247,8 @@ def test_a_big_one_in_chunks_and_backwards(big: Checkpoint, kind: str, with_nump
     source.close()
 
 
-@pytest.mark.parametrize("with_numpy", WAYS)
-def test_nothing_stays_in_the_page_cache(big: Checkpoint, with_numpy: bool) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_stays_in_the_page_cache(big: Checkpoint, way: str) -> None:
     wanted = plan(big, tp=2, rank=0).files[0]
     path = wanted.source["path"]
     fd = os.open(path, os.O_RDONLY)
@@ -287,7 +257,7 @@ def test_nothing_stays_in_the_page_cache(big: Checkpoint, with_numpy: bool) -> N
     if _cached(fd):
         os.close(fd)
         pytest.skip("this file system keeps pages whatever it is told (tmpfs)")
-    source = open_rows(wanted.source, with_numpy=with_numpy)
+    source = open_rows(wanted.source, way=way)
     buffer = memoryview(bytearray(CHUNK))
     for start in range(0, wanted.size, CHUNK):
         source.read(buffer, start)
@@ -309,11 +279,11 @@ def _cached(fd: int) -> int:
     return sum(one & 1 for one in vector)
 
 
-@pytest.mark.parametrize("with_numpy", WAYS)
-def test_a_rank_without_rows(tmp_path: Path, with_numpy: bool) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rank_without_rows(tmp_path: Path, way: str) -> None:
     made = make(tmp_path / "m", vocab=50)
     wanted = plan(made, split="heads", tp=7, rank=6).files[0]
-    path = write(wanted, tmp_path / "a", with_numpy=with_numpy)
+    path = write(wanted, tmp_path / "a", way=way)
     assert path.stat().st_size == HEADER
     rows = made.tables[1].rows
     Packed(path, 1, rows, rows, rows).close()
