@@ -36,12 +36,16 @@ class Found(NamedTuple):
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Pages]:
-    """A regular file open for reading, never through a link in its last step. Raises OSError."""
+def opened(path: str, *, scattered: bool = False) -> Iterator[Pages]:
+    """A regular file open for reading, never through a link in its last step. `scattered`: a few pieces of it will be
+    read, so the kernel reads nothing ahead, which nobody would drop from the page cache. Raises OSError.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, f"it is {kind(os.fstat(fd))}, wanted a regular file", path)
+        if scattered:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         yield Pages(fd)
     finally:
         os.close(fd)
@@ -78,32 +82,58 @@ def check(path: str, record: Record, moved: Moved) -> Found:
     return Found(describe(record, before.st_size, bad), bad, before)
 
 
-def chunk_is_right(pages: Pages, record: Record, index: int, buffer: bytearray, moved: Moved) -> bool:
-    """Compare one chunk; `moved` is told of the bytes that were there to be read. The record's algorithm must be one
-    this python has.
+class Piece(NamedTuple):
+    """A part of a file, as a range of bytes, with the digest that it should have."""
+
+    record: Record
+    first: int
+    end: int
+    digest: bytes
+
+
+def chunk(record: Record, index: int) -> Piece:
+    """A chunk of a file."""
+    first = index * CHUNK
+    return Piece(record, first, min(first + CHUNK, record.size), record.chunk(index))
+
+
+def ends(record: Record) -> list[Piece]:
+    """Its heads and tails, as far as their digests are known."""
+    ranges, known = Shape(record.size, record.extents).ends(), record.ends
+    values = (known[at : at + WIDTH] for at in range(0, len(known), WIDTH))
+    if len(known) != WIDTH * len(ranges):
+        return []
+    return [Piece(record, first, end, value) for (first, end), value in zip(ranges, values, strict=True)]
+
+
+def is_right(pages: Pages, piece: Piece, buffer: memoryview, moved: Moved) -> bool:
+    """Compare a piece, which fits the buffer; `moved` is told of the bytes that were there to be read. The record's
+    algorithm must be one this python has.
     """
-    function = digest.function(record.digest)
-    size = min(CHUNK, record.size - index * CHUNK)
-    with memoryview(buffer) as whole, whole[:size] as view:
-        got = pages.read(view, index * CHUNK)
+    function = digest.function(piece.record.digest)
+    size = piece.end - piece.first
+    with buffer[:size] as view:
+        got = pages.read(view, piece.first)
         moved(got)
-        return function is not None and got == size and function(view) == record.chunk(index)
+        return function is not None and got == size and function(view) == piece.digest
 
 
 class Proof(NamedTuple):
     """What a file holds: sha256 and git blob sha1 in hex (the latter "" for a sparse one), the chunk digests one after
-    the other, and the chunks that should be all hole and are not.
+    the other and those of its ends, and the chunks that should be all hole and are not.
     """
 
     sha256: str
     sha1: str
     chunks: bytes
+    ends: bytes = b""
     stray: tuple[int, ...] = ()
 
 
 def prove(pages: Pages, shape: Shape, algorithm: str, moved: Moved, *, sha1: bool = False) -> Proof:
     """Read a file as it is."""
-    function, hashes, chunks = digest.function(algorithm), Hashes(shape, sha1=sha1), shape.blank(algorithm)
+    function, chunks = digest.function(algorithm), shape.blank(algorithm)
+    hashes = Hashes(shape, function, sha1=sha1)
     buffer = memoryview(bytearray(min(CHUNK, shape.size)))
     for index in shape.with_data():
         with buffer[: shape.length(index)] as view:
@@ -113,17 +143,19 @@ def prove(pages: Pages, shape: Shape, algorithm: str, moved: Moved, *, sha1: boo
                 chunks[index * WIDTH : (index + 1) * WIDTH] = function(view[:got])
         moved(got)
     stray = tuple(sorted(stray_chunks(pages, shape, moved)))
-    return Proof(hashes.sha256.hexdigest(), hashes.hex1(), bytes(chunks), stray)
+    return Proof(hashes.sha256.hexdigest(), hashes.hex1(), bytes(chunks), bytes(hashes.ends), stray)
 
 
 class Hashes:
-    """The digests of the whole, as its chunks come by in order. sha1 is git's, with its header."""
+    """The digests of the whole and of its ends, as its chunks come by in order. sha1 is git's, with its header."""
 
-    def __init__(self, shape: Shape, *, sha1: bool) -> None:
+    def __init__(self, shape: Shape, function: digest.Digest | None, *, sha1: bool) -> None:
         import hashlib  # noqa: PLC0415 - 3 ms, and most looks believe the stamps
 
         self._shape, self.sha256 = shape, hashlib.sha256()
         self._sha1 = hashlib.sha1(f"blob {shape.size}\0".encode(), usedforsecurity=False) if sha1 else None
+        self._function, self._ends = function, shape.ends() if function is not None else []
+        self.ends = bytearray(WIDTH * len(self._ends))
 
     def update(self, index: int, view: memoryview) -> None:
         """One more chunk, as it is in the file; only its data counts."""
@@ -132,6 +164,10 @@ class Hashes:
                 self.sha256.update(piece)
                 if self._sha1 is not None:
                     self._sha1.update(piece)
+        for place, (first, end) in enumerate(self._ends):
+            if first // CHUNK == index and self._function is not None:
+                with view[first - index * CHUNK : end - index * CHUNK] as piece:
+                    self.ends[place * WIDTH : (place + 1) * WIDTH] = self._function(piece)
 
     def hex1(self) -> str:
         """The git sha1, "" when it was not asked for."""
@@ -203,10 +239,10 @@ def _bad_chunks(pages: Pages, size: int, record: Record, moved: Moved) -> tuple[
     failed: list[OSError] = []
 
     def compare(first: int, step: int) -> None:
-        buffer = bytearray(min(CHUNK, record.size))
+        buffer = memoryview(bytearray(min(CHUNK, record.size)))
         try:
             for index in indices[first::step]:
-                if not chunk_is_right(pages, record, index, buffer, moved):
+                if not is_right(pages, chunk(record, index), buffer, moved):
                     bad.append(index)
         except OSError as error:
             failed.append(error)

@@ -25,10 +25,13 @@ from sparkbuild.agent.streams import SMALL, Buffers, Stopped
 
 
 class Copied(NamedTuple):
-    """What came of it: sha256 in hex, the chunk digests, chunks and bytes that had to come from the source."""
+    """What came of it: sha256 in hex, the chunk digests and those of its ends, chunks and bytes that had to come from
+    the source.
+    """
 
     sha256: str
     chunks: bytes
+    ends: bytes
     fetched: int
     written: int
 
@@ -55,7 +58,7 @@ class Copier(NamedTuple):
                 if part.resumable:
                     for index in stray_chunks(pages, shape, self.moved):
                         make_hole(pages.fd, index * CHUNK, index * CHUNK + shape.length(index))
-                work = _Pass(self, part, pages, source, Hashes(shape, sha1=bool(sha1)))
+                work = _Pass(self, part, pages, source, sha1=bool(sha1))
                 copied, found1 = work.run(small)
                 _compare(part, source, "sha256", copied.sha256, sha256)
                 _compare(part, source, "git sha1", found1, sha1)
@@ -93,11 +96,12 @@ def _compare(part: Part, source: Source, what: str, found: str, wanted: str) -> 
 class _Pass:
     """One pass over one file."""
 
-    def __init__(self, copier: Copier, part: Part, pages: Pages, source: Source, hashes: Hashes) -> None:
+    def __init__(self, copier: Copier, part: Part, pages: Pages, source: Source, *, sha1: bool) -> None:
         function = digest.function(copier.algorithm)
         if function is None:
             raise ValueError(f"no {copier.algorithm} in this python")
-        self._digest, self._part, self._pages, self._source, self._hashes = function, part, pages, source, hashes
+        self._digest, self._part, self._pages, self._source = function, part, pages, source
+        self._hashes = Hashes(part.shape, function, sha1=sha1)
         self._copier, self._shape = copier, part.shape
         self._chunks = self._shape.blank(copier.algorithm)
         self._fetched = self._written = 0
@@ -119,8 +123,9 @@ class _Pass:
                     self._at_once(buffers[0])
                 else:
                     self._source.check()
-        copied = Copied(self._hashes.sha256.hexdigest(), bytes(self._chunks), self._fetched, self._written)
-        return copied, self._hashes.hex1()
+        hashes = self._hashes
+        found = (hashes.sha256.hexdigest(), bytes(self._chunks), bytes(hashes.ends))
+        return Copied(*found, self._fetched, self._written), hashes.hex1()
 
     def _at_once(self, buffer: memoryview) -> None:
         for index in self._shape.with_data():  # one at most

@@ -108,10 +108,10 @@ class Adopter(NamedTuple):
     ) -> Adopted:
         if stamps.of(before) != stamps.of(after):
             return Adopted("it was changed while it was being read")
-        return Adopted(f"adopted: {text}", self._record(wanted, proof.sha256, proof.chunks), (), after)
+        return Adopted(f"adopted: {text}", self._record(wanted, proof.sha256, proof.chunks, proof.ends), (), after)
 
-    def _record(self, wanted: Wanted, sha256: str, chunks: bytes) -> Record:
-        return Record(wanted.name, wanted.size, sha256, chunks, self.algorithm, wanted.identity, wanted.extents)
+    def _record(self, wanted: Wanted, sha256: str, chunks: bytes, ends: bytes = b"") -> Record:
+        return Record(wanted.name, wanted.size, sha256, chunks, self.algorithm, wanted.identity, wanted.extents, ends)
 
 
 def _shape(wanted: Wanted) -> Shape:

@@ -1,11 +1,13 @@
 """The ledger: what was staged into a folder, with the digests to check it by, in `<dst>/.sparkbuild/ledger.json`.
 
 Format (JSON): {"format": "sparkbuild-ledger", "version": 2, "key": 64 hex, "parts": {}, "digest": name, "chunk": bytes,
-"at": unix seconds, "about": {}, "files": [{"name", "size", "sha256", "chunks", "source", "extents"?}], "links":
-[{"name", "text"}]}. `chunks` is base64 of the 8-byte digests of the file's chunks, in order; 4 TB of data make a ledger
-of 10 MB. `source` is what the bytes are by content (an artifact's sha256 and the member in it), never a path. `extents`
-[[first byte, end], ...] are the data of a sparse file, see `Record`. `about` is what the source was found to be. The
-ledger is written last: with it, everything is whole. Version 1, without extents, links and about, is read too.
+"at": unix seconds, "about": {}, "files": [{"name", "size", "sha256", "chunks", "ends"?, "source", "extents"?}],
+"links": [{"name", "text"}]}. `chunks` is base64 of the 8-byte digests of the file's chunks, in order; 4 TB of data make
+a ledger of 10 MB. `ends` are the digests of its heads and tails, see `Shape.ends`; small files have none, nor have
+ledgers of earlier days. `source` is what the bytes are by content (an artifact's sha256 and the member in it), never a
+path. `extents` [[first byte, end], ...] are the data of a sparse file, see `Record`. `about` is what the source was
+found to be. The ledger is written last: with it, everything is whole. Version 1, without extents, links and about, is
+read too.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class LedgerError(ValueError):
 
 class Record(NamedTuple):
     """One file: size in bytes, sha256 in hex, the chunk digests one after the other, and what algorithm they are.
+    `ends` are the digests of its heads and tails, b"" when they are not known.
 
     With `extents` it is a sparse file: these ranges are its data. Its sha256 is over the bytes of the extents in order,
     the digest of a chunk over the whole chunk with zeros in the holes.
@@ -50,6 +53,7 @@ class Record(NamedTuple):
     digest: str
     source: dict[str, Any]
     extents: Extents = ()
+    ends: bytes = b""
 
     @property
     def data(self) -> int:
@@ -182,10 +186,10 @@ def right_extents(extents: Extents, size: int) -> bool:
 
 def plain(record: Record) -> dict[str, Any]:
     """A record as it is in the ledger."""
-    chunks = binascii.b2a_base64(record.chunks, newline=False).decode()
-    fields = {"name": record.name, "size": record.size, "sha256": record.sha256}
-    extents = {"extents": record.extents} if record.extents else {}
-    return {**fields, "chunks": chunks, "source": record.source, **extents}
+    chunks, ends = (binascii.b2a_base64(data, newline=False).decode() for data in (record.chunks, record.ends))
+    fields = {"name": record.name, "size": record.size, "sha256": record.sha256, "chunks": chunks}
+    fields |= {"ends": ends} if ends else {}
+    return {**fields, "source": record.source, **({"extents": record.extents} if record.extents else {})}
 
 
 def as_record(item: object, digest: str) -> Record:
@@ -199,13 +203,18 @@ def as_record(item: object, digest: str) -> Record:
         raise LedgerError(f"the size of {name} is {str(size)[:40]}")
     if not isinstance(sha256, str) or not _HEX.fullmatch(sha256) or not isinstance(source, dict):
         raise LedgerError(f"the sha256 or the source of {name} is missing")
-    try:
-        digests = binascii.a2b_base64(chunks) if isinstance(chunks, str) else b""
-    except ValueError as error:
-        raise LedgerError(f"the chunk digests of {name} are damaged") from error
+    digests, ends = (_digests(str(name), value) for value in (chunks, item.get("ends", "")))
     if len(digests) != count(size) * WIDTH:
         raise LedgerError(f"{name} has {len(digests) // WIDTH} chunk digests, its size wants {count(size)}")
-    return Record(str(name), size, sha256, digests, digest, source, _extents(item.get("extents", []), size, str(name)))
+    extents = _extents(item.get("extents", []), size, str(name))
+    return Record(str(name), size, sha256, digests, digest, source, extents, ends)
+
+
+def _digests(name: str, value: object) -> bytes:
+    try:
+        return binascii.a2b_base64(value) if isinstance(value, str) else b""
+    except ValueError as error:
+        raise LedgerError(f"the chunk digests of {name} are damaged") from error
 
 
 def _extents(value: object, size: int, name: str) -> Extents:

@@ -98,7 +98,8 @@ class Maker:
             source.close()
         algorithm = self._copier.algorithm
         identity, extents = wanted.identity, wanted.extents
-        record = Record(wanted.name, wanted.size, copied.sha256, copied.chunks, algorithm, identity, extents)
+        digests = (copied.sha256, copied.chunks, algorithm)
+        record = Record(wanted.name, wanted.size, *digests, identity, extents, copied.ends)
         with self._guard:
             self._draft.add(record)  # before the rename: a kill in between finds a whole part, not an unknown file
             self.written += copied.written

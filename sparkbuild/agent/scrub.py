@@ -160,7 +160,7 @@ class _Scrub:
 
     def _chunks(self, pages: Any, record: Record, bad: list[int], end: int, passed: Callable[[int], None]) -> bool:
         """Compare chunks from the cursor on; False when it stopped before the end of the file."""
-        shape, buffer = Shape(record.size, record.extents), bytearray(min(CHUNK, record.size))
+        shape, buffer = Shape(record.size, record.extents), memoryview(bytearray(min(CHUNK, record.size)))
         if not self.cursor.chunk:
             bad += content.stray_chunks(pages, shape, passed)
         for count, index in enumerate(index for index in shape.with_data() if index >= self.cursor.chunk):
@@ -170,7 +170,7 @@ class _Scrub:
             if count % _EVERY == _EVERY - 1:
                 self.cursor = self.cursor._replace(chunk=index)
                 self._save()
-            if not content.chunk_is_right(pages, record, index, buffer, passed):
+            if not content.is_right(pages, content.chunk(record, index), buffer, passed):
                 bad.append(index)
         return True
 

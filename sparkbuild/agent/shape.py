@@ -10,7 +10,9 @@ from sparkbuild.agent import digest
 from sparkbuild.agent.digest import CHUNK, WIDTH
 from sparkbuild.agent.ledger import Extents
 
+END = 64 << 10  # bytes of a head or a tail
 _BLOCK = 4096  # what file systems allocate, and what they round a hole to
+_EXTENTS = 8  # of a sparse file with more of them, only the outermost two have a head and a tail
 
 
 class Shape:
@@ -66,6 +68,19 @@ class Shape:
             begin = max(after, first // CHUNK)
             after = max(after, digest.count(end))
             yield from range(begin, after)
+
+    def ends(self) -> list[tuple[int, int]]:
+        """Heads and tails, as ranges of bytes: the first and last 64 KiB of each extent, each within one chunk. None of
+        a file of up to 128 KiB, which is read as a whole as soon.
+        """
+        if self.size <= 2 * END:
+            return []
+        found: dict[tuple[int, int], None] = {}
+        extents = self.extents
+        for low, high in extents if len(extents) <= _EXTENTS else (extents[0], extents[-1]):
+            found[low, min(low + END, low - low % CHUNK + CHUNK, high)] = None
+            found[max(low, high - END, (high - 1) // CHUNK * CHUNK), high] = None
+        return list(found)
 
     def blocks(self, index: int | None = None) -> list[tuple[int, int]]:
         """The disk blocks that hold data, of one chunk or of the file, as ranges of bytes that do not touch."""

@@ -1,10 +1,11 @@
 """Is what was staged still there, and still the same? Answered from the ledger beside it, never from the source.
 
-Quick, on every serve: each file's stamp (with ctime) as it was when its content was last proven, and a few chunks read
-afresh: head and tail of each file, at most 8 of these per folder, and random ones, 4 per file and at most 16 (64 MiB)
-per folder in all. A stamp that moved costs one re-hash of that file. Stamps find whatever went through the file
-system; the samples are for what did not (a bad disk, a restored image), and being drawn anew each time they look
-elsewhere on every serve. Nothing is written down of where they looked: `scrub` is what reads everything in turn.
+Quick, on every serve: each file's stamp (with ctime) as it was when its content was last proven, and a little of it
+read afresh: the 64 KiB at its head and its tail, and random chunks, 4 per file and at most 16 (64 MiB) per folder.
+Where heads and tails would be more than 512 reads, it is as many, others each time. A stamp that moved costs one re-
+hash of that file. Stamps find whatever went through the file system; the samples are for what did not (a bad disk, a
+restored image), and being drawn anew each time they look elsewhere on every serve. Nothing is written down of where
+they looked: `scrub` is what reads everything in turn.
 Folders below 1 MiB are sampled only in proportion to their size (1 in 64 at least), so that a thousand small ones cost
 no thousand disk seeks.
 """
@@ -16,19 +17,21 @@ import threading
 from typing import Any
 
 from sparkbuild.agent import content, digest, evicted, folder, ledger, links, stamps
-from sparkbuild.agent.content import Found, Moved
+from sparkbuild.agent.content import Found, Moved, Piece
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.index import before
 from sparkbuild.agent.ledger import Ledger, Record
 from sparkbuild.agent.protocol import Reporter
-from sparkbuild.agent.shape import Shape
+from sparkbuild.agent.shape import END, Shape
+from sparkbuild.agent.streams import each
 from sparkbuild.agent.titles import Titles
 
-_RANDOM = 4  # chunks per file, besides head and tail
+_RANDOM = 4  # chunks per file
 _SAMPLES = 16  # chunks per folder
-_ENDS = 8  # of these, heads and tails
+_ENDS = 512  # heads and tails per folder, and small files as a whole; at most 64 MiB
+_READERS = 4  # of heads and tails: each waits for the disk most of the time
 _SMALL = 1 << 20  # bytes of a folder that is always sampled
 _RARELY = 64
 _NOTHING = {"bytes": 0, "chunks": 0, "whole": ()}
@@ -177,19 +180,21 @@ class _Look:
         return record.data
 
     def _sample(self, files: list[Record]) -> list[Record]:
-        """Read a few chunks of files whose stamps are right; returns the files that had a wrong one."""
-        picks = _picks(files)
-        buffer = bytearray(min(CHUNK, max((record.size for record, _ in picks), default=0)))
-        wrong: dict[str, Record] = {}
-        for record, index in picks:
-            try:
-                with content.opened(f"{self.dst}/{record.name}") as pages:
-                    right = content.chunk_is_right(pages, record, index, buffer, self._moved)
-            except OSError:
-                right = False
-            if not right:
-                wrong[record.name] = record
+        """Read a little of files whose stamps are right; returns the files where it was wrong."""
+        near, far = _picks(files)
+        wrong = {record.name: record for record in each(_READERS, near, self._wrong, threading.Event()) if record}
+        buffer = memoryview(bytearray(min(CHUNK, max((end - first for _, first, end, _ in far), default=0))))
+        wrong |= {record.name: record for piece in far if (record := self._wrong(piece, buffer))}
         return list(wrong.values())
+
+    def _wrong(self, piece: Piece, buffer: memoryview) -> Record | None:
+        """The file, when this piece of it is not what was staged."""
+        try:
+            with content.opened(f"{self.dst}/{piece.record.name}", scattered=True) as pages:
+                right = content.is_right(pages, piece, buffer, self._moved)
+        except OSError:
+            right = False
+        return None if right else piece.record
 
     def _moved(self, size: int) -> None:
         with self.guard:  # two readers call this
@@ -206,30 +211,28 @@ def _bytes_of(record: Record, found: Found) -> int:
     return sum(map(shape.weight, found.bad))
 
 
-def _picks(files: list[Record]) -> list[tuple[Record, int]]:
-    """Chunks to read afresh: head and tail of each file, and random ones, cut down at random to what a folder may cost.
-
-    Heads and tails have half of the places, so that with up to 4 files all of them are read each time.
-    """
-    files = [record for record in files if record.size]
-    if not files:
-        return []
-    if digest.function(files[0].digest) is None:
-        return []  # cannot be computed here: stamps alone, and sha256 when one moves
-    ends: list[tuple[Record, int]] = []
-    others: list[tuple[Record, int]] = []
+def _picks(files: list[Record]) -> tuple[list[Piece], list[Piece]]:
+    """What to read afresh: heads, tails and small files, none too big for the small buffer of `each`; random chunks."""
+    near: list[Piece] = []
+    far: list[Piece] = []
     for record in files:
-        filled = (
-            list(Shape(record.size, record.extents).with_data()) if record.extents else range(digest.count(record.size))
-        )
-        last = len(filled) - 1
-        ends += [(record, filled[at]) for at in {0, last}]
-        others += [(record, filled[at]) for at in {_random(last + 1) for _ in range(_RANDOM)} - {0, last}]
-    ends = _drawn(ends, _ENDS)
-    return ends + _drawn(others, _SAMPLES - len(ends))
+        if not record.size:
+            continue
+        if digest.function(record.digest) is None:
+            return [], []  # cannot be computed here: stamps alone, and sha256 when one moves
+        if record.size <= 2 * END:
+            near.append(content.chunk(record, 0))
+            continue
+        known = content.ends(record)
+        near += known
+        shape = Shape(record.size, record.extents)
+        filled = list(shape.with_data()) if record.extents else range(shape.chunks)
+        picked = {_random(len(filled)) for _ in range(_RANDOM)}
+        far += [content.chunk(record, filled[at]) for at in picked | (set() if known else {0, len(filled) - 1})]
+    return _drawn(near, _ENDS), _drawn(far, _SAMPLES)
 
 
-def _drawn(picks: list[tuple[Record, int]], most: int) -> list[tuple[Record, int]]:
+def _drawn(picks: list[Piece], most: int) -> list[Piece]:
     """So many of them at most, at random."""
     while len(picks) > most:
         picks[_random(len(picks))] = picks[-1]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
+import mmap
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from sparkbuild.agent import stage, verify
 from sparkbuild.agent.protocol import Reporter
@@ -168,3 +172,27 @@ def from_wheel(dst: Path, wheel: Path, members: list[str], char: str = "a", **mo
     parts = {"kind": "files", "source": sha256(wheel), "members": members}
     what = {"kind": "artifact", "archive": str(wheel), "members": members, "sha256": sha256(wheel)}
     return {"dst": str(dst), "key": key(char), "parts": parts, "what": what, **more}
+
+
+def cached(path: Path | str) -> int:
+    """Pages of a file in memory, by mincore."""
+    libc, long, pointer = ctypes.CDLL(None, use_errno=True), ctypes.c_size_t, ctypes.c_void_p
+    libc.mmap.restype = pointer
+    fd = os.open(path, os.O_RDONLY)
+    size = os.fstat(fd).st_size
+    address = libc.mmap(None, long(size), mmap.PROT_READ, mmap.MAP_SHARED, fd, long(0))
+    vector = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    assert libc.mincore(pointer(address), long(size), vector) == 0
+    libc.munmap(pointer(address), long(size))
+    os.close(fd)
+    return sum(one & 1 for one in vector)
+
+
+def drop(path: Path | str) -> None:
+    """Have nothing of a file in memory; skips the test where that cannot be."""
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    if cached(path):
+        pytest.skip("this file system keeps pages whatever it is told (tmpfs)")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import random
 import subprocess
@@ -25,7 +23,7 @@ from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.rows import wish
 from sparkbuild.agent.rowsource import HEADER, LAYOUTS, RowSource
 from sparkbuild.agent.wanted import Wanted, Wish
-from tests.agent.driver import CHUNK
+from tests.agent.driver import CHUNK, cached, drop
 from tests.staging.checkpoint import Checkpoint, make
 from tests.staging.readers import Packed, Page15, RefusedError, tile
 
@@ -251,32 +249,14 @@ def test_a_big_one_in_chunks_and_backwards(big: Checkpoint, kind: str, way: str)
 def test_nothing_stays_in_the_page_cache(big: Checkpoint, way: str) -> None:
     wanted = plan(big, tp=2, rank=0).files[0]
     path = wanted.source["path"]
-    fd = os.open(path, os.O_RDONLY)
-    os.fsync(fd)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    if _cached(fd):
-        os.close(fd)
-        pytest.skip("this file system keeps pages whatever it is told (tmpfs)")
+    drop(path)
     source = open_rows(wanted.source, way=way)
     buffer = memoryview(bytearray(CHUNK))
     for start in range(0, wanted.size, CHUNK):
         source.read(buffer, start)
     source.close()
-    left = _cached(fd)
-    os.close(fd)
+    left = cached(path)
     assert left == 0, f"{left} pages"
-
-
-def _cached(fd: int) -> int:
-    """Pages of the file in memory, by mincore."""
-    size = os.fstat(fd).st_size
-    libc, long, pointer = ctypes.CDLL(None, use_errno=True), ctypes.c_size_t, ctypes.c_void_p
-    libc.mmap.restype = pointer
-    address = libc.mmap(None, long(size), mmap.PROT_READ, mmap.MAP_SHARED, fd, long(0))
-    vector = (ctypes.c_ubyte * -(-size // 4096))()
-    assert libc.mincore(pointer(address), long(size), vector) == 0
-    libc.munmap(pointer(address), long(size))
-    return sum(one & 1 for one in vector)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent import digest, stamps, verify
+from sparkbuild.agent.content import Piece
 from sparkbuild.agent.ledger import Record
-from tests.agent.driver import CHUNK, MIB, call, flip, from_wheel, key, look, problems, request_for
+from sparkbuild.agent.shape import END, Shape
+from tests.agent.driver import CHUNK, MIB, cached, call, drop, flip, from_wheel, key, look, problems, request_for
 
 Make = Callable[[str, int], Path]
 
@@ -49,13 +51,61 @@ def test_a_flipped_byte_with_its_times_restored(staged: Path, offset: int) -> No
 
 def test_a_byte_that_changed_below_the_file_system(staged: Path) -> None:
     """A bad disk moves no time stamp: only reading finds it, and these chunks are all among the samples."""
-    flip(staged / "b.json", 77)
-    path = staged / ".sparkbuild/stamps.json"
-    value = json.loads(path.read_text())
-    value["files"]["b.json"] = stamps.of(os.lstat(staged / "b.json"))
-    path.write_text(json.dumps(value))
+    flip_below(staged, "b.json", 77)
     assert problems(look(staged)) == ["b.json differs from its ledger (2097152 bytes, one chunk)"]
-    assert "b.json" not in json.loads(path.read_text())["files"], "staging would believe the stamp"
+    known = json.loads((staged / ".sparkbuild/stamps.json").read_text())["files"]
+    assert "b.json" not in known, "staging would believe the stamp"
+
+
+def flip_below(folder: Path, name: str, offset: int) -> None:
+    """Change a byte without a trace in the stamps."""
+    flip(folder / name, offset)
+    path = folder / ".sparkbuild/stamps.json"
+    value = json.loads(path.read_text())
+    value["files"][name] = stamps.of(os.lstat(folder / name))
+    path.write_text(json.dumps(value))
+
+
+@pytest.mark.parametrize("offset", [0, (64 << 10) - 1, CHUNK + 100 - (64 << 10), CHUNK + 99])
+def test_the_head_and_the_tail_of_every_file_are_read_each_time(dst: Path, make: Make, offset: int) -> None:
+    """Of more files than a look reads chunks."""
+    names = [f"{n:02}.bin" for n in range(20)]
+    size = CHUNK + 100 if offset < CHUNK else 2 * CHUNK + 100  # a tail is within one chunk
+    offset = offset if offset < CHUNK else offset + CHUNK
+    assert call("stage", request_for(dst, {name: make(name, size) for name in names})).code == 0
+    fact = look(dst)
+    assert (fact["problems"], fact["checked"]["whole"]) == ([], [])
+    assert fact["checked"]["bytes"] < 16 * CHUNK + 40 * (64 << 10)
+    for name in (names[0], names[9], names[19]):
+        flip_below(dst, name, offset)
+        assert [problem["file"] for problem in look(dst)["problems"]] == [name]
+        flip_below(dst, name, offset)
+
+
+def test_a_look_leaves_nothing_in_the_page_cache(dst: Path, make: Make) -> None:
+    sources = {name: make(name, 6 * CHUNK) for name in ("a.bin", "b.bin")}
+    assert call("stage", request_for(dst, sources)).code == 0
+    for name in sources:
+        drop(dst / name)
+    look(dst)
+    assert [cached(dst / name) for name in sources] == [0, 0]
+
+
+def test_the_rows_at_the_ends_of_each_extent() -> None:
+    """A sparse copy of a shard has its header, its weights and its scales."""
+    extents = ((0, 5000), (CHUNK + 7, 3 * CHUNK + 9), (5 * CHUNK - 3, 5 * CHUNK + 300_000))
+    shape = Shape(6 * CHUNK, extents)
+    assert shape.ends() == [
+        (0, 5000),
+        (CHUNK + 7, CHUNK + 7 + END),
+        (3 * CHUNK, 3 * CHUNK + 9),
+        (5 * CHUNK - 3, 5 * CHUNK),
+        (5 * CHUNK + 300_000 - END, 5 * CHUNK + 300_000),
+    ]
+    assert Shape(2 * END).ends() == Shape(0).ends() == []
+    assert Shape(2 * END + 1).ends() == [(0, END), (END + 1, 2 * END + 1)]
+    many = Shape(6 * CHUNK, tuple((n * 1000, n * 1000 + 10) for n in range(9)))
+    assert many.ends() == [(0, 10), (8000, 8010)]
 
 
 def test_a_touched_file_is_read_once_more(staged: Path) -> None:
@@ -183,41 +233,50 @@ def test_a_digest_that_this_python_has_not(staged: Path) -> None:
     assert problems(fact) == ["b.json has another sha256 than its ledger says (2097152 bytes)"]
 
 
-def records(sizes: list[int]) -> list[Record]:
-    name = digest.best()
-    return [Record(str(n), size, "", bytes(8 * digest.count(size)), name, {}) for n, size in enumerate(sizes)]
+def records(sizes: list[int], *, ends: bool = True) -> list[Record]:
+    name, found = digest.best(), []
+    for n, size in enumerate(sizes):
+        known = bytes(8 * len(Shape(size).ends())) if ends else b""
+        found.append(Record(str(n), size, "", bytes(8 * digest.count(size)), name, {}, (), known))
+    return found
+
+
+def chunks(pieces: list[Piece]) -> set[tuple[str, int]]:
+    assert all(piece.first % CHUNK == 0 for piece in pieces)
+    return {(piece.record.name, piece.first // CHUNK) for piece in pieces}
 
 
 def test_samples_are_bounded_and_never_the_same() -> None:
     one = records([24 * CHUNK])
-    picks = [frozenset(index for _, index in verify._picks(one)) for _ in range(50)]
-    assert all({0, 23} <= pick and len(pick) <= 6 for pick in picks)
+    picks = [frozenset(chunks(verify._picks(one)[1])) for _ in range(50)]
+    assert all(1 <= len(pick) <= 4 for pick in picks)
     assert len(set(picks)) > 40
     many = records([1000 * CHUNK] * 141)
-    assert len(verify._picks(many)) == 16
-    assert len({record.name for _ in range(100) for record, _ in verify._picks(many)}) > 100
+    near, far = verify._picks(many)
+    assert (len(near), len(far)) == (282, 16)
+    assert len({name for _ in range(100) for name, _ in chunks(verify._picks(many)[1])}) > 100
+    small = records([100 << 10] * 10_000)
+    near, far = verify._picks(small)
+    assert (len(chunks(near)), far) == (512, [])
+    assert len({name for _ in range(40) for name, _ in chunks(verify._picks(small)[0])}) > 8000
 
 
-def test_heads_and_tails_come_first() -> None:
-    """Of up to 4 files all are read each time: rows lo and hi - 1 of packed layers. Of more, others each time."""
-    for count in (1, 2, 4):
-        few = records([1000 * CHUNK] * count)
+def test_without_digests_of_the_ends_their_chunks_are_among_the_samples() -> None:
+    """Ledgers of earlier days. Of up to 2 files all are read each time: rows lo and hi - 1 of packed layers."""
+    for count in (1, 2):
+        few = records([1000 * CHUNK] * count, ends=False)
         wanted = {(record.name, index) for record in few for index in (0, 999)}
         for _ in range(50):
-            seen = {(record.name, index) for record, index in verify._picks(few)}
-            assert wanted <= seen
-            assert len(seen) > len(wanted), "and random ones"
-    many = records([1000 * CHUNK] * 141)
-    ends = [{(record.name, index) for record, index in verify._picks(many) if index in {0, 999}} for _ in range(400)]
-    assert all(len(seen) >= 8 for seen in ends)
-    assert len(set.union(*ends)) > 270, "of 282"
+            near, far = verify._picks(few)
+            assert near == []
+            assert wanted < chunks(far), "and random ones"
 
 
 def test_small_folders_are_sampled_now_and_then() -> None:
     read = sum(verify._sampled(1000) for _ in range(6400))
     assert 40 < read < 200  # 100 expected
-    assert verify._picks(records([0, 0])) == []
-    assert all(verify._picks(records([MIB])) for _ in range(100))
+    assert verify._picks(records([0, 0])) == ([], [])
+    assert all(len(verify._picks(records([MIB]))[0]) == 2 for _ in range(100))
 
 
 def test_a_thousand_folders_in_one_call(tmp_path: Path, make: Make) -> None:
