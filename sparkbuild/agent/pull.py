@@ -71,6 +71,7 @@ class _Pull:
         self._receiver = Receiver(self._folder, sources, lambda _count: None)
         layers = [(str(layer["sha256"]), int(layer["size"])) for layer in request["layers"]]
         self._image = Image(request["config"].encode(), layers)
+        self._total = sum(size for sha256, size in layers if sha256 in self._arriving)
         self._query = {
             "reference": request["reference"],
             "key": request["key"],
@@ -94,6 +95,8 @@ class _Pull:
             name = self._pulled(registry)
         except _HasLayerError:
             name = self._loaded(registry)
+        if self._total:  # of a small layer, docker need not say that it came
+            self._reporter.progress("docker", self._total, self._total)
         found = engine.image(name)
         why = "" if found is None else problem(found, {**self._query, "reference": name})
         if found is None or why:
@@ -174,9 +177,9 @@ class _Pull:
         elif status in {"Pull complete", "Already exists", "Download complete"}:
             self._reporter.log(f"docker: {layer} {status}")
             self._progress[layer] = (self._progress.get(layer, (0, 0))[1],) * 2
-        total = sum(size for sha256, size in self._image.layers if sha256 in self._arriving)
-        if total:
-            self._reporter.progress("docker", min(total, sum(done for done, _ in self._progress.values())), total)
+        if self._total:
+            done = sum(done for done, _ in self._progress.values())
+            self._reporter.progress("docker", min(self._total, done), self._total)
 
     def _fetch(self, sha256: str, size: int) -> None:
         """Docker wants a layer: it is here, arrives, or is fetched now."""
