@@ -1,7 +1,7 @@
 """Quick verify as every serve does it: a process of its own, from its start to its answer, and no byte of the source.
 
-The big files are holes with a ledger that is true of them: nobody has 564 GB to spare. What 16 samples cost on a disk
-is shown by a file that is there.
+The big files are holes with a ledger that is true of them: nobody has 564 GB to spare. What heads, tails and 16 samples
+cost on a disk is shown by files that are there.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from staging_tools import KEY, MIB, ROOT, Row, agent, files_request, fill, forget, hole, listed
+from staging_tools import KEY, MIB, ROOT, Row, agent, cached, files_request, fill, forget, hole, listed
 
 sys.path.insert(0, str(ROOT))
 
 from sparkbuild.agent import digest, ledger, stamps
+from sparkbuild.agent.shape import Shape
 
 _LIMIT = 0.3  # seconds
 _ROUNDS = 7
@@ -43,11 +44,17 @@ def looks(work: Path) -> list[Row]:
     shards = _holes(work / "shards", [f"model-{index:05}-of-00141.safetensors" for index in range(141)], 4_000_000_000)
     pair = _holes(work / "pair", ["engram-l1-r0of2.bin", "engram-l14-r0of2.bin"], 25 * _GIB)
     rows = [_timed(work, "141 files of 4 GB", shards), _timed(work, "2 files of 25 GiB (packed layers)", pair)]
-    source = work / "real.bin"
-    fill(source, 512 * MIB)
-    agent("stage", files_request(work / "real", listed(source)))
-    rows.append(_timed(work, "1 real file of 512 MiB, cold", work / "real"))
-    source.unlink()
+    for count, mib in ((1, 512), (141, 9)):
+        sources = [work / f"real-{mib}-{index}.bin" for index in range(count)]
+        for source in sources:
+            fill(source, mib * MIB)
+        dst = work / f"real-{mib}"
+        agent("stage", files_request(dst, listed(*sources)))
+        for source in sources:
+            source.unlink()
+        rows.append(_timed(work, f"{count} real files of {mib} MiB, cold", dst))
+        left = sum(cached(path) for path in dst.iterdir() if path.is_file())
+        rows.append(Row("left of these in the page cache", f"{left / MIB:.1f} MiB", "", "", "0 MiB", left == 0))
     return rows
 
 
@@ -80,10 +87,11 @@ def _holes(dst: Path, names: list[str], size: int) -> Path:
     last = size - (digest.count(size) - 1) * digest.CHUNK
     chunks = function(zeros) * (digest.count(size) - 1) + function(zeros[:last])
     sha256 = hashlib.sha256(f"not looked at: {size}".encode()).hexdigest()
+    ends = b"".join(function(zeros[: end - first]) for first, end in Shape(size).ends())
     records, proven = [], {}
     for name in names:
         hole(dst / name, size)
-        records.append(ledger.Record(name, size, sha256, chunks, algorithm, {}))
+        records.append(ledger.Record(name, size, sha256, chunks, algorithm, {}, (), ends))
         proven[name] = stamps.of(os.lstat(dst / name))
     made = ledger.write(str(dst), ledger.Ledger(KEY, {}, algorithm, tuple(records)))
     stamps.write(str(dst), made, proven)

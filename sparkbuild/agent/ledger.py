@@ -206,6 +206,8 @@ def as_record(item: object, digest: str) -> Record:
     digests, ends = (_digests(str(name), value) for value in (chunks, item.get("ends", "")))
     if len(digests) != count(size) * WIDTH:
         raise LedgerError(f"{name} has {len(digests) // WIDTH} chunk digests, its size wants {count(size)}")
+    if len(ends) % WIDTH:
+        raise LedgerError(f"the digests of the ends of {name} are damaged")
     extents = _extents(item.get("extents", []), size, str(name))
     return Record(str(name), size, sha256, digests, digest, source, extents, ends)
 
@@ -214,7 +216,7 @@ def _digests(name: str, value: object) -> bytes:
     try:
         return binascii.a2b_base64(value) if isinstance(value, str) else b""
     except ValueError as error:
-        raise LedgerError(f"the chunk digests of {name} are damaged") from error
+        raise LedgerError(f"the digests of {name} are damaged") from error
 
 
 def _extents(value: object, size: int, name: str) -> Extents:

@@ -16,6 +16,7 @@ from sparkbuild.agent.ledger import Ledger, LedgerError, Record
 from tests.agent.driver import look
 
 RECORD = Record("a/b.bin", 5, "c" * 64, b"12345678", "xxh3_64", {"kind": "file", "of": "x"})
+BIG = Record("big", 200_000, "e" * 64, b"12345678", "xxh3_64", {}, ((0, 70_000), (90_000, 200_000)), b"headtail" * 4)
 
 
 def good() -> dict[str, Any]:
@@ -26,12 +27,12 @@ def good() -> dict[str, Any]:
 
 def test_round_trip(tmp_path: Path) -> None:
     (tmp_path / ".sparkbuild").mkdir()
-    written = ledger.write(str(tmp_path), Ledger("a" * 64, {"kind": "files"}, "xxh3_64", (RECORD,)))
+    written = ledger.write(str(tmp_path), Ledger("a" * 64, {"kind": "files"}, "xxh3_64", (RECORD, BIG)))
     read = ledger.read(str(tmp_path))
     assert read == written
     assert read is not None
-    assert read.files == (RECORD,)
-    assert read.total == 5
+    assert read.files == (RECORD, BIG)
+    assert read.total == 180_005
     assert os.listdir(tmp_path / ".sparkbuild") == ["ledger.json"]
 
 
@@ -72,6 +73,8 @@ def in_file(**fields: Any) -> Callable[[dict[str, Any]], None]:
         (in_file(sha256=None), "sha256"),
         (in_file(source=None), "source"),
         (in_file(chunks="MTIzNDU2Nzg"), "damaged"),
+        (in_file(ends="MTIzNDU2Nzg"), "damaged"),
+        (in_file(ends="MTIzNA=="), "ends of a.bin are damaged"),
         (in_file(chunks=["MTIzNDU2Nzg="]), "0 chunk digests"),
         (in_file(chunks=""), "0 chunk digests"),
     ],
