@@ -41,7 +41,7 @@ class Ahead:
     def _run(self) -> None:
         try:
             self._answer = self._ask(self.question)
-        except SystemExit:  # the run was told to stop meanwhile
+        except (SystemExit, OSError):  # told to stop meanwhile; or it cannot be started, which asking it again tells
             self._answer = b""
 
     def take(self, question: bytes) -> bytes:
