@@ -107,15 +107,21 @@ def ends(record: Record) -> list[Piece]:
 
 
 def is_right(pages: Pages, piece: Piece, buffer: memoryview, moved: Moved) -> bool:
-    """Compare a piece, which fits the buffer; `moved` is told of the bytes that were there to be read. The record's
-    algorithm must be one this python has.
+    """Compare a piece, which fits the buffer; `moved` is told of the bytes of data that were there to be read. The
+    record's algorithm must be one this python has.
     """
     function = digest.function(piece.record.digest)
     size = piece.end - piece.first
     with buffer[:size] as view:
         got = pages.read(view, piece.first)
-        moved(got)
+        moved(_data(Shape(piece.record.size, piece.record.extents), piece.first, piece.first + got))
         return function is not None and got == size and function(view) == piece.digest
+
+
+def _data(shape: Shape, first: int, end: int) -> int:
+    """Bytes of data in a range that lies in one chunk."""
+    pieces = shape.pieces(first // CHUNK) if shape.sparse else [(first, end)]
+    return sum(max(0, min(end, high) - max(first, low)) for low, high in pieces)
 
 
 class Proof(NamedTuple):
@@ -141,7 +147,7 @@ def prove(pages: Pages, shape: Shape, algorithm: str, moved: Moved, *, sha1: boo
             hashes.update(index, view[:got])
             if function is not None:
                 chunks[index * WIDTH : (index + 1) * WIDTH] = function(view[:got])
-        moved(got)
+        moved(_data(shape, index * CHUNK, index * CHUNK + got))
     stray = tuple(sorted(stray_chunks(pages, shape, moved)))
     return Proof(hashes.sha256.hexdigest(), hashes.hex1(), bytes(chunks), bytes(hashes.ends), stray)
 

@@ -51,7 +51,7 @@ class Reply:
         self.result = {}
         self._error = errors.NodeError(
             f"the agent on {self.node} ended in the middle of {self.verb!r}",
-            found=f"exit code {code}" + (f"\n{stderr.strip()[-1500:]}" if stderr.strip() else ""),
+            found=_ending(code) + (f"\n{stderr.strip()[-1500:]}" if stderr.strip() else ""),
             next="run again: what was done is kept",
         )
 
@@ -60,6 +60,12 @@ class Reply:
         if self._error is not None:
             raise self._error
         return self.result or {}
+
+
+def _ending(code: int) -> str:
+    if code == -1:  # ssh says so
+        return "no exit code: it was killed"
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def error_of(node: str, fields: Mapping[str, str]) -> errors.SparkbuildError:

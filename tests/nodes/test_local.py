@@ -98,7 +98,7 @@ def test_a_killed_agent(watched: LocalAgent, started: list[subprocess.Popen[byte
     with pytest.raises(NodeError) as raised:
         watched.call("watch", WATCH, kill)
     assert raised.value.what == "the agent on dgx1 ended in the middle of 'watch'"
-    assert raised.value.found == "exit code -9"
+    assert raised.value.found == "killed by signal 9"
 
 
 def test_an_agent_that_ends_before_it_read_its_request(

@@ -105,8 +105,12 @@ def test_an_agent_that_ended_without_a_word() -> None:
     with pytest.raises(errors.NodeError) as raised:
         reply.outcome()
     assert raised.value.what == "the agent on dgx1 ended in the middle of 'stage'"
-    assert raised.value.found == "exit code -9"
+    assert raised.value.found == "killed by signal 9"
     assert raised.value.next
+    reply.broken("", -1)  # over ssh, what a signal killed has no exit code
+    with pytest.raises(errors.NodeError) as raised:
+        reply.outcome()
+    assert raised.value.found == "no exit code: it was killed"
 
 
 def test_an_agent_that_ended_with_a_long_traceback() -> None:
