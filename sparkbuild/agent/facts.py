@@ -29,6 +29,8 @@ OBSERVERS = {
 }
 WAITING = {"node", "preflight"}  # for docker, for peers: others are looked at meanwhile
 
+INTO = {"staged", "export"}  # what is made in a folder that somebody names: a look says what making it would end with
+
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "docker", "queries": [{"scheme", ...}]}; result {"facts": [...]} in the same order.
@@ -68,13 +70,19 @@ def _observe(query: dict[str, Any]) -> dict[str, Any]:
     try:
         fact: dict[str, Any] = module.observe(query)
     except OSError as error:
-        from sparkbuild.agent.oserrors import fields_of  # noqa: PLC0415 - only for a message
-
-        fields = fields_of(error, query["store"])
-        text = f"{fields['what']}: {fields['where'] or 'no path'}" + (
-            f" ({fields['found']})" if fields["found"] else ""
-        )
-        return {"present": False, "problem": text, "refused": {**fields, "part": "dst"}}
+        return _failed(error, query)
     except (ValueError, KeyError, TypeError) as error:
         return {"present": False, "problem": f"{type(error).__name__}: {error}"}
     return fact
+
+
+def _failed(error: OSError, query: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a thing that may not be looked at, or cannot be."""
+    from sparkbuild.agent.oserrors import fields_of  # noqa: PLC0415 - only for a message
+
+    fields = fields_of(error, query["store"])
+    text = ": ".join(part for part in (fields["what"], fields["where"]) if part)
+    text += f" ({fields['found']})" if fields["found"] else ""
+    if query["scheme"] in INTO:  # making it would end with the same
+        return {"present": False, "problem": text, "refused": {**fields, "part": "dst"}}
+    return {"present": False, "problem": "; ".join(part for part in (text, fields["next"]) if part)}

@@ -241,6 +241,21 @@ def test_what_may_not_be_looked_at_is_told_in_words(place: Path) -> None:
     assert fact["refused"]["next"] == f"on that node: let nobody use {ledger_}"
 
 
+@ROOT_ONLY
+def test_what_may_not_be_looked_at_in_the_store_is_told_in_words(place: Path) -> None:
+    store = place / "store"
+    (store / "artifacts").mkdir(parents=True, mode=0o700)
+    os.chmod(store / "artifacts", 0o700)
+    query = {"scheme": "artifact", "sha256": "a" * 64, "filename": "x.bin"}
+    shim = f"import sparkbuild.agent.artifacts; {AS_NOBODY}"
+    fact = call("facts", {"store": str(store), "queries": [query]}, shim=shim).last["facts"][0]
+    assert fact == {
+        "present": False,
+        "problem": f"Permission denied: {store}/artifacts/aa/{'a' * 64}/x.bin ({store}/artifacts belongs to root, "
+        f"drwx------; we are nobody); on that node: sudo chown -R nobody: {store}",
+    }
+
+
 @pytest.mark.parametrize("kind", ["folder", "link"])
 @pytest.mark.parametrize("name", ground.NAMES)
 def test_a_name_of_ours_that_is_something_else(dst: Path, make: Make, tmp_path: Path, name: str, kind: str) -> None:
