@@ -94,6 +94,12 @@ def mount_of(path: str, mounts: list[tuple[str, str]]) -> tuple[str, str]:
     return best
 
 
+def beneath(path: str) -> tuple[str, str]:
+    """Mount point and file system that a path is on, links followed; a path that is missing would be on that."""
+    place = os.path.realpath(path)  # first: looking at it mounts what is mounted on demand
+    return mount_of(place, parse(text("/proc/self/mountinfo")))
+
+
 def _unescaped(name: str) -> str:
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         name = name.replace(code, char)

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from typing import Any
 
-from sparkbuild.agent import attached, evicted, folder, index, lanes, ledger, mountlist
+from sparkbuild.agent import attached, evicted, folder, ground, index, lanes, ledger, mountlist
 from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import fsync_folder, inside
 from sparkbuild.agent.inventory import Contents, contents
@@ -57,6 +57,8 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
         raise _RefusedError("it is wanted")
     if entry is None:
         raise _RefusedError("sparkbuild staged nothing there: it is not in the index of this node's store")
+    if ground.hidden(store, dst) is not None:
+        raise _RefusedError(f"its disk is not mounted on {entry.mount}")
     if not os.path.isdir(f"{dst}/{OURS}") and not os.path.islink(dst):
         index.forget(store, dst)
         return {}  # removed by hand

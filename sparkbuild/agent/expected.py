@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from sparkbuild.agent import digest, folder, ledger, owned, wanted
+from sparkbuild.agent import digest, folder, ground, ledger, owned, wanted
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.files import inside
@@ -26,7 +26,7 @@ def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
     if "what" not in query:
         return nothing
     dst = inside(query.get("store", ""), query["dst"])
-    blocked = owned.conflict(query, dst) or folder.in_the_way(dst)
+    blocked = ground.blocked(query, dst) or folder.in_the_way(dst)
     if blocked is not None:
         return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
     archives = Archives()

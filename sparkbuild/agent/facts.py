@@ -29,11 +29,14 @@ OBSERVERS = {
 }
 WAITING = {"node", "preflight"}  # for docker, for peers: others are looked at meanwhile
 
+INTO = {"staged", "export"}  # what is made in a folder that somebody names: a look says what making it would end with
+
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "docker", "queries": [{"scheme", ...}]}; result {"facts": [...]} in the same order.
 
-    A query that fails gives {"present": false, "problem": text}: one bad folder must not hide the rest of the node.
+    A query that fails gives {"present": false, "problem": text, "refused"?: the fields of an error of the system}: one
+    bad folder must not hide the rest of the node.
     Running lanes are asked at the same time as each other: one that hangs must not hold up the rest.
     """
     del reporter
@@ -66,6 +69,20 @@ def _observe(query: dict[str, Any]) -> dict[str, Any]:
     module = importlib.import_module(f"sparkbuild.agent.{OBSERVERS[query['scheme']]}")
     try:
         fact: dict[str, Any] = module.observe(query)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        return _failed(error, query)
+    except (ValueError, KeyError, TypeError) as error:
         return {"present": False, "problem": f"{type(error).__name__}: {error}"}
     return fact
+
+
+def _failed(error: OSError, query: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a thing that may not be looked at, or cannot be."""
+    from sparkbuild.agent.oserrors import fields_of  # noqa: PLC0415 - only for a message
+
+    fields = fields_of(error, query["store"])
+    text = ": ".join(part for part in (fields["what"], fields["where"]) if part)
+    text += f" ({fields['found']})" if fields["found"] else ""
+    if query["scheme"] in INTO:  # making it would end with the same
+        return {"present": False, "problem": text, "refused": {**fields, "part": "dst"}}
+    return {"present": False, "problem": "; ".join(part for part in (text, fields["next"]) if part)}

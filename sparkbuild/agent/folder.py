@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from sparkbuild.agent.ledger import OURS, safe_name
 from sparkbuild.agent.protocol import AgentError
 
+OUT_OF_PLACE = "what sparkbuild keeps beside staged data has something else in its place"
 _LEFTOVERS = (".part", ".chunks", ".tmp", ".link")
 
 
@@ -27,8 +28,7 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
     while True:
         made += _make(ours, dst)
         if os.path.islink(ours):
-            what = "what sparkbuild keeps beside staged data is not in the folder"
-            raise AgentError(what, where=ours, found="a symbolic link")
+            raise misplaced(OUT_OF_PLACE, ours, "a symbolic link", "a folder, or nothing yet")
         try:
             fd = os.open(f"{ours}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         except FileNotFoundError:  # another one has just removed the folder
@@ -190,14 +190,15 @@ def in_its_place(dst: str, name: str) -> AgentError | None:
             return None
         if not os.path.isdir(path) or os.path.islink(path):
             found = "a symbolic link" if os.path.islink(path) else "a file"
-            return _misplaced("a folder is wanted where something else is", path, found, "a folder, or nothing yet")
+            return misplaced("a folder is wanted where something else is", path, found, "a folder, or nothing yet")
     path = f"{path}/{last}"
     if os.path.isdir(path) and not os.path.islink(path):
-        return _misplaced("a file is wanted where a folder is", path, "a folder", "a file, or nothing yet")
+        return misplaced("a file is wanted where a folder is", path, "a folder", "a file, or nothing yet")
     return None
 
 
-def _misplaced(what: str, where: str, found: str, wanted: str) -> AgentError:
+def misplaced(what: str, where: str, found: str, wanted: str) -> AgentError:
+    """The error for something that stands where another kind of thing belongs."""
     return AgentError(what, kind="config", where=where, found=found, wanted=wanted, next="move it away")
 
 

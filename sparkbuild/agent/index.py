@@ -1,7 +1,8 @@
 """The index of what is staged on this node: a small file per folder, so that what no recipe wants any more is known.
 
 `<store>/staged-index/<sha256 of dst>.json`: {"format", "dst", "recipe", "block", "workspace", "key", "before": the key
-that it is being replaced by, "bytes", "staged_at", "served_at", "adopted": files were there before}, times in unix
+that it is being replaced by, "bytes", "staged_at", "served_at", "adopted": files were there before, "mount",
+"file_system": the mount point that it lay on when it was staged, and what was mounted there, see ground}, times in unix
 seconds, 0 for never. It is written
 before the first byte is staged, since an interrupted staging takes room too, and again when all is whole. An entry is
 what allows a folder to be evicted; it is no proof that anything is in it.
@@ -39,6 +40,8 @@ class Entry(NamedTuple):
     staged_at: float = 0.0
     served_at: float = 0.0
     adopted: bool = False
+    mount: str = ""
+    file_system: str = ""
 
 
 def path_of(store: str, dst: str, end: str = ".json") -> str:
@@ -86,11 +89,12 @@ def noted(request: dict[str, Any], dst: str, work: Callable[[], dict[str, Any]])
     owner, store = request.get("owner"), str(request.get("store") or "")
     if not isinstance(owner, dict) or not store:
         return work()
-    from sparkbuild.agent import owned  # noqa: PLC0415 - which knows the index
+    from sparkbuild.agent import ground, owned  # noqa: PLC0415 - which know the index
 
     before, owned_before = entry(store, dst), owned.read(dst)
     old = before or Entry(dst)
-    old = old._replace(adopted=old.adopted and folder.begun(dst))
+    mount, file_system = ground.mount(dst)
+    old = old._replace(adopted=old.adopted and folder.begun(dst), mount=mount, file_system=file_system)
     recipe, block, workspace = (str(owner.get(field) or "") for field in ("recipe", "block", "workspace"))
     key = str(request["key"])
     named = old._replace(recipe=recipe, block=block, workspace=workspace, key=key)
@@ -162,14 +166,14 @@ def _read(path: str) -> Entry | None:
         value = json.loads(small_file(path) or b"")
         if value["format"] != FORMAT:
             return None
-        fields = [{"adopted": False, **value}[name] for name in Entry._fields]
+        fields = [{"adopted": False, "mount": "", "file_system": "", **value}[name] for name in Entry._fields]
     except (OSError, ValueError, KeyError, TypeError, LedgerError, RecursionError):
         return None
     return Entry(*fields) if _are_right(*fields) else None
 
 
 def _are_right(dst: object, *more: object) -> bool:
-    texts, size, times, adopted = more[:5], more[5], more[6:8], more[8]
+    texts, size, times, adopted = (*more[:5], *more[9:]), more[5], more[6:8], more[8]
     return (
         isinstance(dst, str)
         and all(isinstance(text, str) and text.isprintable() for text in (dst, *texts))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from sparkbuild.agent import evicted, folder, index, ledger, linkwish, mountlist, owned, stamps
+from sparkbuild.agent import evicted, folder, ground, index, ledger, linkwish, mountlist, stamps
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.ledger import LedgerError
 from sparkbuild.agent.linkable import foreseen, names, problem
@@ -56,9 +56,9 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refused(query: dict[str, Any], dst: str) -> dict[str, Any]:
-    taken = owned.conflict(query, dst)
-    if taken is not None:
-        return {"refused": {**taken.fields, "part": "dst"}}
+    blocked = ground.blocked(query, dst)
+    if blocked is not None:
+        return {"refused": {**blocked.fields, "part": "dst"}}
     return {"refused": foreseen(query, dst)} if "keys" in query else {}
 
 

@@ -14,7 +14,7 @@ import stat
 from functools import partial
 from typing import Any
 
-from sparkbuild.agent import folder, index, linkable, linkwish, mountlist, owned, stamps, uses
+from sparkbuild.agent import folder, ground, index, linkable, linkwish, mountlist, stamps, uses
 from sparkbuild.agent.files import fsync_folder, inside
 from sparkbuild.agent.lanes import shelf_of
 from sparkbuild.agent.ledger import OURS, LedgerError
@@ -34,9 +34,9 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     dst, what = inside(store, request["dst"]), request["what"]
     folders = linkwish.folders_of(what, store)
     linkable.check_place(dst, folders)
-    taken = owned.conflict(request, dst)
-    if taken is not None:
-        raise taken
+    blocked = ground.blocked(request, dst)
+    if blocked is not None:
+        raise blocked
     for path in folders:
         linkwish.staged(path)  # before a lock makes an empty folder of what is not there
     with contextlib.ExitStack() as locks:

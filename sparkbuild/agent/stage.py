@@ -13,7 +13,7 @@ import os
 import threading
 from typing import Any
 
-from sparkbuild.agent import digest, folder, index, ledger, links, owned, stamps, strangers
+from sparkbuild.agent import digest, folder, ground, index, ledger, links, owned, stamps, strangers
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.assess import COPY, KEEP, REPAIR, Assessor, Task
 from sparkbuild.agent.copy import Copier
@@ -46,9 +46,9 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     what makes no sense, "node" when a source cannot be read.
     """
     dst = inside(request.get("store", ""), request["dst"])
-    taken = owned.conflict(request, dst)
-    if taken is not None:
-        raise taken
+    blocked = ground.blocked(request, dst)
+    if blocked is not None:
+        raise blocked
     archives = Archives()
     try:
         wish = of_request(request, archives)

@@ -45,12 +45,13 @@ class Stagings:
             found.append({})
             for block in here:
                 if isinstance(block, HubStaging):
-                    found[-1] |= {one.id: self._exported(recipe, one) for one in exports(block, place, blocks[-1])}
+                    made = zip(block.exports, exports(block, place, blocks[-1]), strict=True)
+                    found[-1] |= {one.id: self._exported(recipe, one, chosen=bool(spec.path)) for spec, one in made}
         return blocks, found
 
     def _staged(self, recipe: Recipe, block: Staging, place: Place, *, linked: bool) -> Staged:
         made = staged(block, place, self._archive(recipe, block, place.node), linked=linked)
-        paths = [self._claimed.claim(recipe, block.id, goal) for goal in made.goals]
+        paths = [self._claimed.claim(recipe, block.id, goal, chosen=bool(block.dst)) for goal in made.goals]
         goals = tuple(self._add(self._after_its_source(goal)) for goal in made.goals)
         self._made.setdefault(place.node, []).extend(zip(paths, goals, strict=True))
         return Staged(made.path, goals)
@@ -60,8 +61,8 @@ class Stagings:
         found = maker(goal, self._made.get(goal.node, ()))
         return goal if found is None else msgspec.structs.replace(goal, needs=(*goal.needs, found))
 
-    def _exported(self, recipe: Recipe, export: Export) -> Export:
-        self._claimed.claim(recipe, export.block, export.goal)
+    def _exported(self, recipe: Recipe, export: Export, *, chosen: bool) -> Export:
+        self._claimed.claim(recipe, export.block, export.goal, chosen=chosen)
         goal = self._add(export.goal)
         if goal.target != export.goal.target:
             raise ConfigError(

@@ -191,7 +191,8 @@ def _staged_before(dst: str, fact: dict[str, Any], last: Made | None) -> str:
     if last is None or not fact.get("before"):
         return "not staged yet"
     if fact["here"]:
-        return f"was staged before, {dst} has no ledger now: it was removed"
+        removed = "" if (fact.get("refused") or {}).get("part") == "dst" else ": it was removed"
+        return f"was staged before, {dst} has no ledger now{removed}"
     return f"not staged there yet; it was staged to {fact['before']} before"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 import shlex
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ from sparkbuild.workspace.stagingschema import (
 )
 
 _ARCHIVE = "a .whl or .zip archive, or a plain file such as a .gguf"
+_KERNELS = ("dev", "proc", "sys")  # nothing is mounted over or in these
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -207,13 +209,15 @@ def _check_export(
     elif export.repo and usable == list(repos) != [] and export.repo not in repos:
         what = "a repository that the block does not have"
         findings.add((*place, "repo"), what, found=_toml(export.repo), wanted=_listed(repos))
-    if not export.target.startswith("/"):
+    wrong = _wrong_target(export.target)
+    if wrong:
+        better = os.path.normpath(f"/{export.target.lstrip('./')}").replace("//", "/")
         findings.add(
             (*place, "target"),
-            "`target` is no absolute path",
-            found=export.target,
-            wanted="where the container sees it, such as /model",
-            next_=f"target = {_toml('/' + export.target.lstrip('./'))}",
+            f"`target` {wrong}",
+            found=_toml(export.target),
+            wanted="where the container sees it: a normal absolute path, such as /model",
+            next_=f"target = {_toml('/model' if _wrong_target(better) else better)}",
         )
     for name in export.over if isinstance(export, ComposedExport) else ():
         if name not in blocks or isinstance(blocks[name], HubStaging):
@@ -225,6 +229,21 @@ def _check_export(
                 wanted="the id of a block of this recipe of kind files or sparse-rows"
                 + (f": {', '.join(fitting)}" if fitting else ""),
             )
+
+
+def _wrong_target(target: str) -> str:
+    """Why an export cannot be seen there, "" when it can."""
+    if not target.startswith("/"):
+        return "is no absolute path"
+    if target == "/":
+        return "is the root of the container"
+    if not target.isprintable():
+        return "has characters that cannot be shown"
+    # a slash at the end is nobody's mistake
+    if os.path.normpath(target) != (target.rstrip("/") or "/") or target.startswith("//"):
+        return "is not written out: it has `.`, `..` or `//` in it"
+    first = target.split("/")[1]
+    return f"is in /{first}, which is the kernel's" if first in _KERNELS else ""
 
 
 def _check_binds(export: TreeExport | ComposedExport, place: Path, spec: RecipeFile, findings: Findings) -> None:

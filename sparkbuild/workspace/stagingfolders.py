@@ -10,9 +10,13 @@ from sparkbuild.workspace.stagingschema import HubStaging, Staging
 
 # Folders of a node's store that other parts of sparkbuild keep things in.
 TAKEN = (
-    *("agent", "archives", "artifacts", "blobs", "contexts", "images", "lanes", "mirrors", "scrub.lock", "sources"),
-    "staged-index",
+    *("agent", "archives", "artifacts", "blobs", "contexts", "images", "incoming", "lanes", "mirrors", "scrub.lock"),
+    *("sources", "staged-index"),
 )
+# Folders of a node's store in which each block and export that says no other has one of its own.
+DEFAULTS = ("staged", "exported")
+# What a workspace keeps its own definitions in.
+_DEFINITIONS = ("images", "locks", "recipes", ".git")
 _OURS = ".sparkbuild"  # what staging keeps beside the data
 
 
@@ -100,11 +104,19 @@ def _on_node(path: str, name: str, node: Node, root: str) -> str:
     if is_in(store, place):
         return f"it is the store of {name}" if place == store else f"the store of {name} is in it, {store}"
     if is_in(place, store):
-        first = os.path.relpath(place, store).split("/")[0]
+        first, *more = os.path.relpath(place, store).split("/")
+        if first in DEFAULTS and not more:
+            return f"{first} in the store of {name} has a folder for each block in it"
         return f"{first} in the store of {name} is for other things of sparkbuild" if first in TAKEN else ""
-    if node.connection == "local" and is_in(root, place):
+    return _in_workspace(place, root) if node.connection == "local" else ""
+
+
+def _in_workspace(place: str, root: str) -> str:
+    """Why a folder of this machine is none to stage into: the workspace is what somebody wrote."""
+    if is_in(root, place):
         return "it is the workspace" if place == root else f"the workspace is in it, {root}"
-    return ""
+    first = os.path.relpath(place, root).split("/")[0]
+    return f"{first} of the workspace is for what you write" if first in _DEFINITIONS else ""
 
 
 def _check_source(block: Staging, keys: Path, findings: Findings, places: list[str]) -> None:

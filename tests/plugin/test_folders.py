@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,3 +54,29 @@ def test_adopted_files_stay_when_room_is_made(models: Models) -> None:
     shown = models("plan", "stage:big", "--evict").text
     assert f"in {folder} stay: its files were there before; by hand: rm -r {folder}" in shown
     assert (folder / "a.bin").exists()
+
+
+@pytest.fixture
+def disk(models: Models) -> Iterator[Path]:
+    """A file system of its own to stage onto."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    models.disk.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "none", models.disk], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no mount here: {done.stderr.decode().strip()}")
+    yield models.disk
+    subprocess.run(["umount", models.disk], capture_output=True, check=False)
+
+
+def test_a_disk_that_is_not_mounted(models: Models, disk: Path) -> None:
+    models.stage("one")
+    subprocess.run(["umount", disk], check=True)
+    plan = models.ok("plan", "stage:one").out
+    assert f"was staged before, {models.folder('one')} has no ledger now\n" in plan
+    for text in (plan, models.fails("stage:one").text):
+        assert "the disk that the folder was staged on is not mounted" in text
+        assert f"wanted: the tmpfs that was mounted on {disk}" in text
+        assert f"next:   on that node: mount {disk}; or, when that disk is gone for good, rm " in text
+        assert "make it so" not in text
+    assert list(disk.iterdir()) == []

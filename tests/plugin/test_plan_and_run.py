@@ -214,7 +214,7 @@ def test_an_export_around_the_mirror(site: Exported) -> None:
     _moved(site, site.mirror / "inner")
     done = site.fails("plan", "stage:big")
     assert "two blocks stage into folders of local that overlap" in done.err
-    assert "give export `model` another path" in done.err
+    assert "give export `model` of recipe big another path" in done.err
 
 
 @pytest.mark.parametrize("staged", [True, False])

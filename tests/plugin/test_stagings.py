@@ -95,7 +95,7 @@ def test_two_exports_with_one_id(tmp_path: Path) -> None:
 def test_two_exports_in_one_folder(tmp_path: Path) -> None:
     found = problem(tmp_path, TREE.format(id="draft", path="exported/r/weights/model"))
     assert "into one folder" in found
-    assert "give export `draft` another path" in found
+    assert "give export `draft` of recipe r another path, or none" in found
 
 
 def test_an_export_in_the_folder_of_a_block(tmp_path: Path) -> None:
@@ -152,6 +152,19 @@ def test_two_recipes_and_one_folder(tmp_path: Path) -> None:
     assert "into one folder" in found
     assert "overlap" in second(tmp_path / "b", src="/mnt/nas/x", dst="staged/r/rows/inner")
     assert second(tmp_path / "c", src="artifact:demo/smollm2", dst="staged/s/../r/rows") == ""  # the same data
+
+
+def test_who_named_a_folder_gives_way_to_who_has_it_by_default(tmp_path: Path) -> None:
+    """Whichever recipe is looked at first, both are named, and who is to change something can."""
+    (tmp_path / "recipes/a").mkdir(parents=True)
+    text = OTHER.format(id="wide", src="/mnt/nas/x", dst="staged/r")
+    (tmp_path / "recipes/a/recipe.toml").write_text(text)
+    found = str(goals_of(tmp_path).problems["recipes/r"])
+    assert "two blocks stage into folders of dgx1 that overlap" in found
+    assert "where:  recipes/a/recipe.toml" in found
+    assert "found:  staged/r of stage:a:dgx1:wide, and staged/r/" in found
+    assert " of stage:r:dgx1:" in found
+    assert "next:   give block `wide` of recipe a another dst, or none" in found
 
 
 def test_a_rank_without_what_is_laid_over(tmp_path: Path) -> None:

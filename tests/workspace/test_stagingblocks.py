@@ -220,3 +220,29 @@ def test_a_recipe_that_is_broken_at_its_top_has_its_blocks_checked_too(tmp_path:
     for text in ("`cluster` is missing", "unknown key `portt`", "split leaves rows out"):
         assert text in found
     assert "there is no cluster" not in found
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "better"),
+    [
+        ("/", "is the root of the container", "/model"),
+        ("//", "is not written out", "/model"),
+        ("/proc", "is in /proc, which is the kernel's", "/model"),
+        ("/sys/x", "is in /sys, which is the kernel's", "/model"),
+        ("/dev", "is in /dev, which is the kernel's", "/model"),
+        ("/a/../b", "is not written out", "/b"),
+        ("/a//b", "is not written out", "/a/b"),
+        ("/x/../proc/y", "is not written out", "/model"),
+        ("a/./b", "is no absolute path", "/a/b"),
+    ],
+)
+def test_where_no_export_is_seen(tmp_path: Path, target: str, text: str, better: str) -> None:
+    found = problem(tmp_path, HUB + TREE.replace('"/model"', f'"{target}"'))
+    assert f"`target` {text}" in found
+    assert f'found:  "{target}"' in found
+    assert f'next:   target = "{better}"' in found
+
+
+@pytest.mark.parametrize("target", ["/model", "/model/", "/srv/models/a", "/devices", "/opt/..x"])
+def test_where_an_export_is_seen(tmp_path: Path, target: str) -> None:
+    assert problem(tmp_path, HUB + TREE.replace('"/model"', f'"{target}"')) == ""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import sparkbuild.agent
+from sparkbuild.agent import index
+from sparkbuild.nodes.relay import INCOMING
 from sparkbuild.workspace.load import load
 from sparkbuild.workspace.stagingfolders import TAKEN
 from tests.workspace.helpers import RECIPE, healthy, put
@@ -38,6 +40,16 @@ def problem(tmp_path: Path, blocks: str) -> str:
         ("//", "it is the root of the file system"),
         ("artifacts", "artifacts in the store of local is for other things of sparkbuild"),
         ("staged/../lanes/x", "lanes in the store of local"),
+        ("staged", "staged in the store of local has a folder for each block in it"),
+        ("exported/", "exported in the store of local has a folder for each block in it"),
+        ("x/../staged/.", "staged in the store of local has a folder for each block in it"),
+        ("ROOT/.sparkbuild/node/staged", "staged in the store of local has a folder for each block in it"),
+        ("incoming/x", "incoming in the store of local is for other things of sparkbuild"),
+        ("ROOT/recipes", "recipes of the workspace is for what you write"),
+        ("ROOT/recipes/demo/data", "recipes of the workspace is for what you write"),
+        ("ROOT/x/../images/x", "images of the workspace is for what you write"),
+        ("ROOT/locks", "locks of the workspace is for what you write"),
+        ("ROOT/.git/x", ".git of the workspace is for what you write"),
         ("ROOT/.sparkbuild/node/staged-index", "staged-index in the store of local"),
         ("ROOT/.sparkbuild/node", "it is the store of local"),
         ("ROOT/.sparkbuild", ".sparkbuild is what staging keeps for itself"),
@@ -57,7 +69,21 @@ def test_no_folder_to_stage_into(tmp_path: Path, dst: str, text: str) -> None:
         assert f"correct `{key}`" in found
 
 
-@pytest.mark.parametrize("dst", ["staged/x", "mine", "mine/x", "/srv/models/y", "/srv/models/xy", "ROOT/data", "..x"])
+@pytest.mark.parametrize(
+    "dst",
+    [
+        "staged/x",
+        "exported/x",
+        "recipes",
+        "mine",
+        "mine/x",
+        "/srv/models/y",
+        "/srv/models/xy",
+        "ROOT/data",
+        "ROOT/recipes.d",
+        "..x",
+    ],
+)
 def test_folders_that_are_meant(tmp_path: Path, dst: str) -> None:
     assert problem(tmp_path, FILES.format(dst=dst)) == ""
 
@@ -86,4 +112,4 @@ def test_the_folders_of_the_store_are_known() -> None:
     for before in ('os.path.join(store, "', 'os.path.join(request["store"], "'):
         found |= {part.partition('"')[0] for part in text.split(before)[1:]}
     assert {"artifacts", "lanes", "images"} <= found
-    assert found <= set(TAKEN)
+    assert {*found, INCOMING, index.FOLDER} <= set(TAKEN)
