@@ -12,6 +12,7 @@ from sparkbuild.nodes.artifacts import ArtifactSpec, path_in_store
 from sparkbuild.plugin import built
 from sparkbuild.plugin.folders import Folders
 from sparkbuild.plugin.makers import maker
+from sparkbuild.plugin.pinnedurls import pinned_urls
 from sparkbuild.staging.blocks import Archive, Place, Staged, staged
 from sparkbuild.staging.exports import Export, exports
 from sparkbuild.workspace.artifact import url_filename
@@ -30,6 +31,7 @@ class Stagings:
     ) -> None:
         self._workspace, self._add, self._artifact = workspace, add, artifact
         self._claimed = Folders(workspace)
+        self._pinned = pinned_urls(workspace.recipes)
         # by node, in the order of the recipes and their blocks; each with its folder
         self._made: dict[str, list[tuple[str, Goal]]] = {}
 
@@ -49,7 +51,7 @@ class Stagings:
         return blocks, found
 
     def _staged(self, recipe: Recipe, block: Staging, place: Place, *, linked: bool) -> Staged:
-        made = staged(block, place, self._archive(recipe, block, place.node), linked=linked)
+        made = staged(block, place, self._archive(block, place.node), linked=linked)
         paths = [self._claimed.claim(recipe, block.id, goal) for goal in made.goals]
         goals = tuple(self._add(self._after_its_source(goal)) for goal in made.goals)
         self._made.setdefault(place.node, []).extend(zip(paths, goals, strict=True))
@@ -72,7 +74,7 @@ class Stagings:
             )
         return msgspec.structs.replace(export, goal=goal)
 
-    def _archive(self, recipe: Recipe, block: Staging, node: str) -> Archive | None:
+    def _archive(self, block: Staging, node: str) -> Archive | None:
         """What is fetched before a block can be staged from it."""
         if not isinstance(block, FilesStaging) or block.src.startswith("/"):
             return None
@@ -82,7 +84,7 @@ class Stagings:
             name = spec.filename
         else:
             lock, component = "url", block.sha256[:12]
-            spec = built.url_spec(block.src, block.sha256, recipe.dir)
+            spec = self._pinned[block.sha256]
             name = url_filename(block.src)
         return Archive(self._artifact(node, lock, component, spec), path_in_store(spec), spec.sha256, name)
 
