@@ -14,7 +14,7 @@ import os
 import stat
 from typing import Any, NamedTuple
 
-from sparkbuild.agent import nas
+from sparkbuild.agent import nas, shards
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.globs import matching
@@ -69,6 +69,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
         if found.text and not place.startswith(f"{top}/"):
             outside[found.name] = place
         files.append(_wanted(top, found, place))
+    _refuse_shared(top, files)
     about: dict[str, Any] = {"files": len(files), "bytes": sum(file.size for file in files)}
     about |= {"skipped": {"files": len(everything) - len(wanted)}, **({"outside": outside} if outside else {})}
     unused = [glob for glob in skip if not any(matching(found.name, [glob]) for found in everything)]
@@ -152,6 +153,20 @@ def _wanted(top: str, link: _Found, place: str) -> Wanted:
     identity = {"kind": "folder-file", "path": link.name, "size": found.st_size}
     identity |= {"mtime_ns": found.st_mtime_ns, "ctime_ns": found.st_ctime_ns}
     return Wanted(link.name, {"kind": "file", "path": place}, found.st_size, "", identity)
+
+
+def _refuse_shared(top: str, found: list[Wanted]) -> None:
+    same = shards.with_one_content((file.name, file.source["path"]) for file in found)
+    if same is not None:
+        one, other, place = same
+        raise AgentError(
+            "two files of one sharded set are the same file",
+            kind="config",
+            where=top,
+            found=f"{one} and {other} -> {place}",
+            wanted="a file of its own for each",
+            next="mend the link, or put one of them into `skip`",
+        )
 
 
 def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wanted: list[_Found]) -> None:

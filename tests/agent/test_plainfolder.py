@@ -138,6 +138,19 @@ def test_links_to_nothing(top: Path) -> None:
     assert "in a circle" in refused(top)["what"]
 
 
+def test_two_shards_that_are_one_file(top: Path) -> None:
+    one, other = (f"weights/m-0000{number}-of-00002.gguf" for number in (1, 2))
+    (top / one).write_bytes(b"shard")
+    (top / other).symlink_to("m-00001-of-00002.gguf")
+    said = refused(top)
+    assert said["what"] == "two files of one sharded set are the same file"
+    assert said["found"] == f"{one} and {other} -> {top}/{one}"
+    assert names(top, skip=(other,)) == sorted([*ALL, one])
+    (top / other).unlink()
+    (top / other).write_bytes(b"shard")
+    assert len(names(top)) == 5
+
+
 def test_what_is_no_file(top: Path) -> None:
     (top / "weights.link").symlink_to("weights")
     said = refused(top)
