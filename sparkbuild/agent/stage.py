@@ -195,7 +195,7 @@ class _Staging:
         ours = {*self.known, *(link.name for link in self.links)}
         found = strangers.in_the_way(self.dst, self.wish, ours, differs)
         if found:
-            raise strangers.refused(self.dst, found)
+            raise strangers.refused(self.dst, found, self.wish)
 
     def _adopt(self, tasks: list[Task], gone: list[str]) -> list[str]:
         """Note when files of others were found and are kept. From such a folder nothing is taken away: what of it they
