@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sparkbuild.agent import nas
 from sparkbuild.agent.hublinks import HASH, Place
-from sparkbuild.agent.ledger import safe_name
+from sparkbuild.agent.ledger import SAFE_NAMES, safe_name
 from sparkbuild.agent.protocol import AgentError
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -77,6 +77,8 @@ def _not_there(cache: str, repo: str, name: str) -> AgentError:
     there = [found for found in nas.names(cache) if found.startswith("models--")]
     if not there and not here and not nas.is_folder(cache):
         return nas.not_there("the hub cache is not there", cache)
+    if not here and not nas.names(cache):
+        return nas.empty("the hub cache is empty", cache, f"{name} in it")
     # Not taken by itself: of two caches, one in HF_HOME and one in its `hub`, the wrong one would be as good a guess.
     advice = f"hf download {repo} --cache-dir {cache}, or correct `src` of this staging block"
     return AgentError(
@@ -187,7 +189,7 @@ def entries(place: Place, commit: str) -> list[Entry]:
                     kind="config",
                     where=top,
                     found=repr(path),
-                    wanted="printable names, without `..`",
+                    wanted=f"a name of {SAFE_NAMES}",
                     next="remove it from the cache: no file of a repository is called so",
                 )
             text = nas.link(f"{top}/{path}")

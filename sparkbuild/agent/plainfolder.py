@@ -19,7 +19,7 @@ from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.globs import matching
 from sparkbuild.agent.hubrepo import files, shown
-from sparkbuild.agent.ledger import OURS, safe_name
+from sparkbuild.agent.ledger import OURS, SAFE_NAMES, safe_name
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.wanted import Wanted, Wish
 
@@ -62,7 +62,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
                 kind="config",
                 where=top,
                 found=repr(found.name),
-                wanted="printable names, without `..`",
+                wanted=f"a name of {SAFE_NAMES}",
                 next="rename it, or put it into `skip`",
             )
         place = _end(top, found)
@@ -170,6 +170,8 @@ def _refuse_shared(top: str, found: list[Wanted]) -> None:
 
 
 def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wanted: list[_Found]) -> None:
+    if not everything:
+        raise nas.empty("the folder to stage from is empty", path, "the files that are to be staged")
     empty = [glob for glob in members if not any(matching(found.name, [glob]) for found in everything)]
     if empty or not wanted:
         names = [found.name for found in everything]
@@ -177,7 +179,7 @@ def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wan
             f"nothing in the folder matches {', '.join(map(repr, empty))}" if empty else "all of the folder is skipped",
             kind="config",
             where=path,
-            found=f"{files(len(names))}: {shown(names)}" if names else "an empty folder",
+            found=f"{files(len(names))}: {shown(names)}",
             wanted="a file for each glob of `members`, and at least one that `skip` leaves",
             next="correct `members` or `skip` of this staging block",
         )

@@ -526,7 +526,11 @@ def test_a_link_that_is_changed_during_the_copy(source: Path, mirror: Mirror) ->
     request = {"store": "/", "dst": str(mirror.folder), "key": key(), "parts": {}, "min_free": 0, "what": what}
     answer = call("stage", request, shim=shim)
     assert answer.last["what"] == "the source was changed while it was being staged"
-    assert "others now" in answer.last["found"]
+    old = etag_of(cache.files["config.json"], lfs=False)
+    told = answer.last["found"].split(", ")
+    assert f"blobs/{old} is gone" in told
+    assert f"config.json (blob {other.name[:12]}...) is new" in told
+    assert f"snapshots/{COMMIT}/config.json is another now" in told
     assert not (mirror.folder / ".sparkbuild" / "ledger.json").exists()
     cache.files["config.json"] = b"{}"
     mirror.stage(source)
