@@ -11,9 +11,9 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, path_in_store
 from sparkbuild.plugin import built
 from sparkbuild.plugin.folders import Folders
-from sparkbuild.plugin.makers import maker
+from sparkbuild.plugin.makers import circle, maker
 from sparkbuild.plugin.pinnedurls import pinned_urls
-from sparkbuild.staging.blocks import Archive, Place, Staged, staged
+from sparkbuild.staging.blocks import Archive, Place, Staged, source_of, staged
 from sparkbuild.staging.exports import Export, exports
 from sparkbuild.workspace.artifact import url_filename
 from sparkbuild.workspace.stagingschema import ComposedExport, FilesStaging, HubStaging, Staging
@@ -54,6 +54,8 @@ class Stagings:
         made = staged(block, place, self._archive(block, place.node), linked=linked)
         paths = [self._claimed.claim(recipe, block.id, goal) for goal in made.goals]
         goals = tuple(self._add(self._after_its_source(goal)) for goal in made.goals)
+        for path, goal in zip(paths, goals, strict=True):
+            self._refuse_circle(recipe, block, path, goal)
         self._made.setdefault(place.node, []).extend(zip(paths, goals, strict=True))
         return Staged(made.path, goals)
 
@@ -61,6 +63,21 @@ class Stagings:
         """The goal; where a block before this one makes what it is staged from, that comes first."""
         found = maker(goal, self._made.get(goal.node, ()))
         return goal if found is None else msgspec.structs.replace(goal, needs=(*goal.needs, found))
+
+    def _refuse_circle(self, recipe: Recipe, block: Staging, path: str, goal: Goal) -> None:
+        """A block that is staged from what is made of it can never be."""
+        way = circle(path, goal, self._made.get(goal.node, ()))
+        if way:
+            tasks = [one.task for one in way]
+            raise ConfigError(
+                "blocks are staged from each other in a circle" if len(way) > 1 else "a block is staged from itself",
+                where=f"{recipe.dir}/recipe.toml",
+                found=", ".join(f"{one.task} from {source_of(one.spec.what)}" for one in way),
+                wanted=f"a `src` that is not made of {tasks[0]}"
+                if len(way) > 1
+                else "a `src` that is not its own `dst`",
+                next=f"correct `src` of block `{block.id}`, or of another of them",
+            )
 
     def _exported(self, recipe: Recipe, export: Export) -> Export:
         self._claimed.claim(recipe, export.block, export.goal)
