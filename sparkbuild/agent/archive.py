@@ -118,4 +118,11 @@ class _At:
 
 def _broken(where: str, error: Exception) -> AgentError:
     what = "the archive is damaged, or of a kind that cannot be read"
-    return AgentError(what, kind="integrity", where=where, found=str(error) or type(error).__name__)
+    return AgentError(
+        what,
+        kind="integrity",
+        where=where,
+        found=str(error) or type(error).__name__,
+        wanted="a zip archive without a password",
+        next="compare it with the one that its author publishes, then pin that one",
+    )

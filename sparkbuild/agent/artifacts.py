@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from sparkbuild.agent.files import read_json, write_json
+from sparkbuild.agent.protocol import AgentError
 
 _BLOCK = 4 << 20
 
@@ -45,6 +46,21 @@ def sha256_of(path: str) -> str:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def keep_if_right(part: str, sha256: str, title: str, pinned: str) -> None:
+    """Remove what was fetched when it is not what is pinned, and raise AgentError, kind "integrity"."""
+    found = sha256_of(part)
+    if found != sha256:
+        os.unlink(part)
+        raise AgentError(
+            f"what was fetched is not what {pinned} pins",
+            kind="integrity",
+            where=title,
+            found=f"sha256 {found}",
+            wanted=f"sha256 {sha256}",
+            next=f"find out who changed it before you change its sha256 in {pinned}; nothing was kept",
+        )
 
 
 def stamp_of(stat: os.stat_result) -> list[int]:

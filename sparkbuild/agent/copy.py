@@ -75,6 +75,7 @@ class Copier(NamedTuple):
         return copied
 
 
+ANEW = "compare it with what it was downloaded or copied from, and fetch it anew"
 _SUMS = {"sha256": "sha256sum", "git sha1": "git hash-object"}
 
 
@@ -194,7 +195,7 @@ class _Pass:
             raise Stopped
         value = self._kept(index, view)
         if value is None:
-            fetch(self._part.title, self._source, self._shape.pieces(index), index, view)
+            fetch(self._part.title, self._source, self._shape.pieces(index), index, view, again=self._part.again)
         return value
 
     def _kept(self, index: int, view: memoryview) -> bytes | None:
@@ -215,9 +216,11 @@ class _Pass:
 _ZEROS = bytes(1 << 16)
 
 
-def fetch(title: str, source: Source, pieces: list[tuple[int, int]], index: int, view: memoryview) -> None:
+def fetch(
+    title: str, source: Source, pieces: list[tuple[int, int]], index: int, view: memoryview, *, again: str = ""
+) -> None:
     """Fill `view` with one chunk out of the source, zeros where it has no data. Raises AgentError for an early end;
-    `title` is what it calls the file.
+    `title` is what it calls the file, `again` how to fetch the source anew.
     """
     first, at = index * CHUNK, 0
     for low, high in pieces:
@@ -230,6 +233,8 @@ def fetch(title: str, source: Source, pieces: list[tuple[int, int]], index: int,
                     where=source.path,
                     found=f"an end before byte {high}",
                     wanted=f"{source.size} bytes",
+                    next="on that node, look whether something writes to it or cuts it; if it stays short: "
+                    f"{again or ANEW}; then run again",
                 )
         at = high - first
     _blank(view, at, len(view))

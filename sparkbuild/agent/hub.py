@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from typing import Any, NamedTuple
 
-from sparkbuild.agent import hublinks, hubrepo, nas
+from sparkbuild.agent import hublinks, hubrepo, nas, shards
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.globs import matching
@@ -33,6 +34,7 @@ class _Asked(NamedTuple):
     repo: str
     commit: str
     tree: Tree | None
+    unread: str  # why there is no tree though the cache has a file of it, "" when there is none or it was read
     wanted: list[Entry]
     skipped: list[Entry]
     globs: list[str]
@@ -66,7 +68,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     skipped: list[Entry] = []
     for entry in hubrepo.entries(place, commit):
         (skipped if matching(entry.path, globs) else wanted).append(entry)
-    asked = _Asked(place, what["repo"], commit, hubrepo.tree(place, commit), wanted, skipped, globs)
+    asked = _Asked(place, what["repo"], commit, *hubrepo.tree(place, commit), wanted, skipped, globs)
     _refuse_incomplete(asked)
     blobs = _blobs(asked)
     files = [*(_blob(asked, name, found) for name, found in blobs.items()), *_real_files(asked)]
@@ -192,7 +194,26 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
             wanted="the file with its bytes at the end of the links",
             next=f"{_download(asked)}; or put it into `skip`",
         )
+    _refuse_shared(asked)
     return found
+
+
+def _refuse_shared(asked: _Asked) -> None:
+    """Two files of one sharded set with one blob, unless the commit itself has them so."""
+    linked = [entry for entry in asked.wanted if entry.text and not asked.blob(entry.path)]
+    places = ((one.path, hublinks.blob_of(asked.place, asked.path(one.path), one.text)) for one in linked)
+    same = shards.with_one_content(places)
+    if same is not None:
+        one, other, blob = same
+        paths = " ".join(shlex.quote(asked.path(path)) for path in (one, other))
+        raise AgentError(
+            "two files of one sharded set are links to the same blob",
+            kind="integrity",
+            where=asked.snapshot,
+            found=f"{one} and {other} -> blobs/{blob}",
+            wanted="a blob of its own for each",
+            next=f"rm {paths}, then {_download(asked)}",
+        )
 
 
 def _refuse_another(asked: _Asked, entry: Entry, blob: str) -> None:
@@ -290,4 +311,5 @@ def _about(asked: _Asked, ref: str, total: int) -> dict[str, Any]:
     about |= {"files": len(asked.wanted), "bytes": total}
     about["skipped"] = {"files": len(paths), "bytes": None if None in sizes else known}
     unused = [glob for glob in asked.globs if not any(matching(path, [glob]) for path in paths)]
+    about |= {"unread_tree": asked.unread} if asked.unread else {}
     return about | ({"unused_skip": unused} if unused else {})

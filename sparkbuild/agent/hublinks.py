@@ -94,6 +94,7 @@ def follow(place: Place, blob: str) -> Way:
         where=f"{place.path}/blobs/{blob}",
         found="; ".join(hops),
         wanted=f"a file after at most {_HOPS - 1} links",
+        next="remove the link, and download that file again; or put it into `skip`",
     )
 
 

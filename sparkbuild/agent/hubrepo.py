@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sparkbuild.agent import nas
 from sparkbuild.agent.hublinks import HASH, Place
-from sparkbuild.agent.ledger import safe_name
+from sparkbuild.agent.ledger import SAFE_NAMES, safe_name
 from sparkbuild.agent.protocol import AgentError
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -77,6 +77,8 @@ def _not_there(cache: str, repo: str, name: str) -> AgentError:
     there = [found for found in nas.names(cache) if found.startswith("models--")]
     if not there and not here and not nas.is_folder(cache):
         return nas.not_there("the hub cache is not there", cache)
+    if not here and not nas.names(cache):
+        return nas.empty("the hub cache is empty", cache, f"{name} in it")
     # Not taken by itself: of two caches, one in HF_HOME and one in its `hub`, the wrong one would be as good a guess.
     advice = f"hf download {repo} --cache-dir {cache}, or correct `src` of this staging block"
     return AgentError(
@@ -187,7 +189,7 @@ def entries(place: Place, commit: str) -> list[Entry]:
                     kind="config",
                     where=top,
                     found=repr(path),
-                    wanted="printable names, without `..`",
+                    wanted=f"a name of {SAFE_NAMES}",
                     next="remove it from the cache: no file of a repository is called so",
                 )
             text = nas.link(f"{top}/{path}")
@@ -198,20 +200,27 @@ def entries(place: Place, commit: str) -> list[Entry]:
     return sorted(found)
 
 
-def tree(place: Place, commit: str) -> Tree | None:
-    """What the commit consists of; None when the cache does not say, or says it in a way that nobody knows."""
+def tree(place: Place, commit: str) -> tuple[Tree | None, str]:
+    """What the commit consists of. None when the cache does not say, or says it in a way that nobody knows: then also
+    what is the matter with the file, which stops nobody, for huggingface_hub does without it too.
+    """
     try:
         data = nas.small(f"{place.path}/trees/{commit}.json", _TREE)
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return None, ""
+    if data is None:
+        return None, f"it has more than {_TREE} bytes"
     try:
-        value = json.loads(data) if data is not None else None
+        value = json.loads(data)
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict) or value.get("format_version") != 1 or not isinstance(value.get("files"), dict):
-        return None
-    files = value["files"]
-    return Tree(files, data or b"") if all(isinstance(entry, dict) for entry in files.values()) else None
+        return None, "it is no JSON"
+    if not isinstance(value, dict) or value.get("format_version") != 1:
+        found = value.get("format_version") if isinstance(value, dict) else None
+        return None, f"its format_version is {str(found)[:20]}, and 1 is known"
+    files = value.get("files")
+    if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
+        return None, "its `files` are no objects by path"
+    return Tree(files, data), ""
 
 
 def size_of(path: str) -> int:

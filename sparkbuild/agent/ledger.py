@@ -158,6 +158,10 @@ def parse(data: bytes) -> Ledger:
     return Ledger(key, parts, digest, records, at if isinstance(at, float) else 0.0, seal, pointers, about, version)
 
 
+# What `safe_name` allows, for messages.
+SAFE_NAMES = "printable characters but the backslash, no `.` or `..`, at most 255 bytes between slashes"
+
+
 def safe_name(name: object) -> bool:
     """True for the name of a file inside the folder: relative, no `..`, nothing of ours, printable, not too long."""
     if not isinstance(name, str) or not 0 < len(name) <= 1024 or not name.isprintable() or "\\" in name:

@@ -11,7 +11,7 @@ from sparkbuild.agent import digest, folder, stamps
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.assess import DETACH, REPAIR, Task
 from sparkbuild.agent.content import Moved
-from sparkbuild.agent.copy import Copied, Copier, rename_into
+from sparkbuild.agent.copy import ANEW, Copied, Copier, rename_into
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.draft import Draft
 from sparkbuild.agent.ledger import Record
@@ -154,4 +154,5 @@ def _another_size(wanted: Wanted, source: Source) -> AgentError:
         where=str(wanted.source.get("path", "")),
         found=f"{source.size} bytes",
         wanted=f"{wanted.size} bytes",
+        next=f"run again if something writes to it; else {wanted.again or ANEW}",
     )

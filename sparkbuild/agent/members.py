@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sparkbuild.agent.ledger import safe_name
+from sparkbuild.agent.ledger import SAFE_NAMES, safe_name
 from sparkbuild.agent.protocol import AgentError
 
 if TYPE_CHECKING:
@@ -45,7 +45,14 @@ def check_plain(name: str, globs: list[str], where: str) -> None:
                 next="correct `members` of this staging block, or leave it out",
             )
     if not safe_name(name):
-        raise AgentError("a name that cannot be a file's in the folder", kind="config", where=where, found=repr(name))
+        raise AgentError(
+            "a name that cannot be a file's in the folder",
+            kind="config",
+            where=where,
+            found=repr(name),
+            wanted=SAFE_NAMES,
+            next="give it another: its name is what the lock says (`.artifact.file`), or the end of its URL",
+        )
 
 
 def pick(infos: Iterable[zipfile.ZipInfo], globs: list[str], where: str) -> dict[str, str]:
@@ -95,4 +102,11 @@ def _refuse_harm(info: zipfile.ZipInfo, where: str) -> None:
     else:
         return
     what = f"{name!r} {what}"
-    raise AgentError("a member of the archive cannot be staged", kind="integrity", where=where, found=what)
+    raise AgentError(
+        "a member of the archive cannot be staged",
+        kind="integrity",
+        where=where,
+        found=what,
+        wanted=f"plain files; names of {SAFE_NAMES}",
+        next="narrow `members` of this staging block to what is wanted of it",
+    )

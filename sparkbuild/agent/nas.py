@@ -154,6 +154,19 @@ def not_there(what: str, path: str) -> AgentError:
     )
 
 
+def empty(what: str, path: str, wanted: str) -> AgentError:
+    """The error for a folder to stage from that is empty: most often something is to be mounted there."""
+    return AgentError(
+        what,
+        kind="config",
+        where=path,
+        found="an empty folder",
+        wanted=wanted,
+        next=f"is it mounted? on that node, findmnt -T {path} tells: mount the NAS, or correct `src` of this staging "
+        "block",
+    )
+
+
 def way_up(path: str) -> list[tuple[int, int]]:
     """Which folders an existing folder is in, itself first, the root last."""
     found: list[tuple[int, int]] = []

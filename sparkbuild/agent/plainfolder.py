@@ -14,12 +14,12 @@ import os
 import stat
 from typing import Any, NamedTuple
 
-from sparkbuild.agent import nas
+from sparkbuild.agent import nas, shards
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.globs import matching
 from sparkbuild.agent.hubrepo import files, shown
-from sparkbuild.agent.ledger import OURS, safe_name
+from sparkbuild.agent.ledger import OURS, SAFE_NAMES, safe_name
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.wanted import Wanted, Wish
 
@@ -62,13 +62,14 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
                 kind="config",
                 where=top,
                 found=repr(found.name),
-                wanted="printable names, without `..`",
+                wanted=f"a name of {SAFE_NAMES}",
                 next="rename it, or put it into `skip`",
             )
         place = _end(top, found)
         if found.text and not place.startswith(f"{top}/"):
             outside[found.name] = place
         files.append(_wanted(top, found, place))
+    _refuse_shared(top, files)
     about: dict[str, Any] = {"files": len(files), "bytes": sum(file.size for file in files)}
     about |= {"skipped": {"files": len(everything) - len(wanted)}, **({"outside": outside} if outside else {})}
     unused = [glob for glob in skip if not any(matching(found.name, [glob]) for found in everything)]
@@ -154,7 +155,23 @@ def _wanted(top: str, link: _Found, place: str) -> Wanted:
     return Wanted(link.name, {"kind": "file", "path": place}, found.st_size, "", identity)
 
 
+def _refuse_shared(top: str, found: list[Wanted]) -> None:
+    same = shards.with_one_content((file.name, file.source["path"]) for file in found)
+    if same is not None:
+        one, other, place = same
+        raise AgentError(
+            "two files of one sharded set are the same file",
+            kind="config",
+            where=top,
+            found=f"{one} and {other} -> {place}",
+            wanted="a file of its own for each",
+            next="mend the link, or put one of them into `skip`",
+        )
+
+
 def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wanted: list[_Found]) -> None:
+    if not everything:
+        raise nas.empty("the folder to stage from is empty", path, "the files that are to be staged")
     empty = [glob for glob in members if not any(matching(found.name, [glob]) for found in everything)]
     if empty or not wanted:
         names = [found.name for found in everything]
@@ -162,7 +179,7 @@ def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wan
             f"nothing in the folder matches {', '.join(map(repr, empty))}" if empty else "all of the folder is skipped",
             kind="config",
             where=path,
-            found=f"{files(len(names))}: {shown(names)}" if names else "an empty folder",
+            found=f"{files(len(names))}: {shown(names)}",
             wanted="a file for each glob of `members`, and at least one that `skip` leaves",
             next="correct `members` or `skip` of this staging block",
         )

@@ -31,6 +31,7 @@ from sparkbuild.agent.wanted import Wanted, Wish, check_archive, of_request
 _ENDS = (".part", ".chunks")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STREAMS = 4
+_TOLD = 3  # files of a source that was changed
 _PINNED = ("artifact", "list")  # named by content, or by a caller who knows it
 
 
@@ -195,7 +196,7 @@ class _Staging:
         ours = {*self.known, *(link.name for link in self.links)}
         found = strangers.in_the_way(self.dst, self.wish, ours, differs)
         if found:
-            raise strangers.refused(self.dst, found)
+            raise strangers.refused(self.dst, found, self.wish)
 
     def _adopt(self, tasks: list[Task], gone: list[str]) -> list[str]:
         """Note when files of others were found and are kept. From such a folder nothing is taken away: what of it they
@@ -300,12 +301,16 @@ def _check_still(request: dict[str, Any], seen: dict[str, int]) -> None:
     other = [name for name in sorted({*seen, *now}) if seen.get(name) != now.get(name)]
     if other:
         called = {wanted.name: wanted.called for wanted in wish.files}
+        first = [
+            f"{called.get(name, name)} is {'gone' if name not in now else 'another now' if name in seen else 'new'}"
+            for name in other[:_TOLD]
+        ]
+        more = f", and {len(other) - _TOLD} more" if other[_TOLD:] else ""
         raise AgentError(
             "the source was changed while it was being staged",
             kind="integrity",
             where=request["dst"],
-            found=called.get(other[0], other[0])
-            + (f" and {len(other) - 1} more are others now" if other[1:] else " is another now"),
+            found=", ".join(first) + more,
             next="run again: what did not change is kept",
         )
 

@@ -1,6 +1,8 @@
 """Files of others under the names that are to be staged: what has other content is never replaced.
 
-Exempt is what is wrong by its own name (a blob of a hub cache is named by its hash), and what is empty.
+Exempt is what is wrong by its own name (a blob of a hub cache is named by its hash), what is empty, and a ref of a hub
+cache that says what is wanted with white space around it: the newline that hand-made caches have there is a fault, by
+which huggingface_hub does not find the revision offline.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.wanted import Wanted, Wish
 
 _SHOWN = 5
+_REFS = "refs/"
+_REF = 1024  # bytes of a ref that anyone would read
 _GLANCE = 1 << 20  # bytes of a file that a plan compares
 _GLANCES = 64  # files
 Differs = Callable[[str, Wanted, os.stat_result], bool]
@@ -30,7 +34,10 @@ def in_the_way(dst: str, wish: Wish, ours: Collection[str], differs: Differs) ->
     for item in wish.files:
         if item.name not in ours and item.identity.get("kind") != "hub-blob":
             seen = _standing(dst, item.name)
-            if seen is not None and (stat.S_ISLNK(seen.st_mode) or differs(f"{dst}/{item.name}", item, seen)):
+            path = f"{dst}/{item.name}"
+            if seen is not None and (
+                stat.S_ISLNK(seen.st_mode) or (differs(path, item, seen) and not _says(path, item, seen))
+            ):
                 found.append(item.name)
     for link in wish.links:
         seen = _standing(dst, link.name) if link.name not in ours and links.problem(dst, link) else None
@@ -69,8 +76,26 @@ def glance(adopter: Adopter) -> Differs:
     return differs
 
 
-def refused(dst: str, names: list[str]) -> AgentError:
-    """The error that names them."""
+def _says(path: str, item: Wanted, seen: os.stat_result) -> bool:
+    """Whether a ref holds the wanted commit, and white space."""
+    return seen.st_size <= _REF and _is_ref(item) and _text(path).strip() == item.source["text"]
+
+
+def _is_ref(item: Wanted) -> bool:
+    return item.name.startswith(_REFS) and item.source["kind"] == "text"
+
+
+def _text(path: str) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return os.read(fd, _REF).decode(errors="replace")
+    finally:
+        os.close(fd)
+
+
+def refused(dst: str, names: list[str], wish: Wish) -> AgentError:
+    """The error that names them, and what the refs among them say."""
+    refs = {item.name: str(item.source["text"]) for item in wish.files if _is_ref(item)}
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     aside = shlex.quote(f"{dst}.before")
     paths = " ".join(shlex.quote(f"{dst}/{name}") for name in names[:_SHOWN])
@@ -78,12 +103,20 @@ def refused(dst: str, names: list[str]) -> AgentError:
         "files that sparkbuild did not stage, with other content, have names that are to be staged",
         kind="config",
         where=dst,
-        found=", ".join(names[:_SHOWN]) + more,
+        found=", ".join(_shown(dst, name, refs) for name in names[:_SHOWN]) + more,
         wanted="the same content, or nothing there",
         next=f"mkdir -p {aside} && mv --backup=numbered -t {aside} {paths}"
         + (", and so on" if more else "")
         + "; or give the block another `dst`",
     )
+
+
+def _shown(dst: str, name: str, refs: dict[str, str]) -> str:
+    if name not in refs:
+        return name
+    path = f"{dst}/{name}"
+    held = f"a link to {os.readlink(path)}" if os.path.islink(path) else repr(_text(path)[:60])
+    return f"{name} ({held}, wanted {refs[name]!r})"
 
 
 def _standing(dst: str, name: str) -> os.stat_result | None:

@@ -17,9 +17,17 @@ from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """A url, and the file of the workspace that says it."""
+
+    url: str
+    pinned: str
+
+
 class ArtifactSpec(msgspec.Struct, frozen=True):
     """Where an artifact comes from: a wheel as `name==version`, or a url; one of the two is empty. `filename` is its
-    name in the store, `pinned` the file of the workspace that says all this.
+    name in the store, `pinned` the file of the workspace that says all this. `others` are asked in their order when
+    the url does not give it. Only sha256 and filename are in its key.
     """
 
     filename: str
@@ -27,6 +35,14 @@ class ArtifactSpec(msgspec.Struct, frozen=True):
     wheel: str
     url: str
     pinned: str = "the lock"
+    others: tuple[Origin, ...] = ()
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, in words."""
+        count = len(self.others)
+        more = f", or {count} {'other' if count == 1 else 'others'}," if count else ""
+        return f"{self.wheel or self.url}{more}"
 
 
 def path_in_store(spec: ArtifactSpec) -> str:
@@ -44,7 +60,7 @@ def artifact_goal(
         task=f"artifact:{lock}:{component}{suffix}",
         uri=Uri("artifact", node, f"{lock}/{component}"),
         key=Key({"sha256": spec.sha256, "filename": spec.filename}),
-        doc=f"fetch {spec.wheel or spec.url} as pinned in {spec.pinned}",
+        doc=f"fetch {spec.origin} as pinned in {spec.pinned}",
         spec=spec,
         needs=(source,) if source else (),
         pools=("fetch",),
@@ -73,7 +89,9 @@ class ArtifactKind:
         if fact["present"]:
             return Verdict(OK, (), 0, fact)
         text = fact.get("problem") or ("was fetched before, is gone" if last else "not fetched yet")
-        return Verdict(RUN, (Reason("content", text),), size_again(last, goal.key.digest), fact)
+        spec: ArtifactSpec = goal.spec
+        source = (Reason("source", f"from {spec.origin.rstrip(',')}"),) if spec.url else ()
+        return Verdict(RUN, (Reason("content", text), *source), size_again(last, goal.key.digest), fact)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Fetch it; returns the bytes. What a node without internet needs, this machine fetches and sends."""
@@ -86,6 +104,7 @@ class ArtifactKind:
             "wheel": spec.wheel,
             "url": spec.url,
             "pinned": spec.pinned,
+            "others": [[other.url, other.pinned] for other in spec.others],
         }
         if self._nodes is None or not self._nodes.place(goal.node).offline:
             return int(run.call(goal.node, "fetch", request)["bytes"])

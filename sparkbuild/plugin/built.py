@@ -17,8 +17,6 @@ from sparkbuild.workspace.schema import DockerfileImage
 from sparkbuild.workspace.sourcelock import SourceLock
 from sparkbuild.workspace.workspace import Image
 
-_UNNAMED = "file"
-
 
 def source_spec(lock: SourceLock, component: str) -> SourceSpec:
     """A git source of a lock as its goal wants it."""
@@ -75,13 +73,6 @@ def artifact_spec(lock: SourceLock, component: str) -> ArtifactSpec:
     """An artifact of a lock as its goal wants it."""
     found = lock.artifact(component)
     return ArtifactSpec(found.filename, found.sha256, found.wheel, found.url, lock.path)
-
-
-def url_spec(url: str, sha256: str, recipe: str) -> ArtifactSpec:
-    """A file of the network that a recipe (its folder) itself pins. In the store it has no name of its own: the same
-    content is one file there, whatever each of the URLs that give it calls it.
-    """
-    return ArtifactSpec(_UNNAMED, sha256, "", url, f"{recipe}/recipe.toml")
 
 
 def _base(settings: DockerfileImage, lock: SourceLock, base: Goal | None) -> Base | None:

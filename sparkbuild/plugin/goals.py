@@ -16,6 +16,7 @@ from sparkbuild.images.venv import VenvSpec, folder_in_store, image_goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, artifact_goal
 from sparkbuild.nodes.sources import source_goal
 from sparkbuild.plugin import built
+from sparkbuild.plugin.pinnedurls import is_url
 from sparkbuild.plugin.prebuilt import prebuilt_goals
 from sparkbuild.plugin.stagings import Stagings, is_for
 from sparkbuild.serving.lane import LaneSpec, lane_goal
@@ -272,7 +273,7 @@ def _artifact_nodes(workspace: Workspace) -> dict[str, set[str]]:
             # what a node without internet needs is fetched by this machine
             offline = any(workspace.config.nodes[node].offline for node in nodes)
             if isinstance(block, FilesStaging) and not block.src.startswith("/"):
-                name = block.src if block.src.startswith("artifact:") else f"artifact:url/{block.sha256[:12]}"
+                name = f"artifact:url/{block.sha256[:12]}" if is_url(block) else block.src
                 wanted = (node for rank, node in enumerate(nodes) if is_for(block, rank))
                 found.setdefault(name, set()).update(wanted, {LOCAL} if offline else ())
     for image in workspace.images.values():

@@ -29,6 +29,29 @@ def maker(goal: Goal, others: Iterable[tuple[str, Goal]]) -> Goal | None:
     return next((one for one in found if one.uri.path.partition("/")[0] == recipe), next(iter(found), None))
 
 
+def circle(path: str, goal: Goal, others: Iterable[tuple[str, Goal]]) -> tuple[Goal, ...]:
+    """The goals that are staged from each other in a circle, a goal with the folder `path` first; () when it is in
+    none. `others` as for `maker`. Pure.
+    """
+    known = [*others, (path, goal)]
+    seen: set[str] = set()
+
+    def way(one: Goal) -> tuple[Goal, ...]:
+        source = source_of(one.spec.what) if one.uri.scheme == "staged" else ""
+        source = source and os.path.normpath(source)
+        makers = [made for at, made in known if _meet(at, source)] if source else []
+        if any(made.target == goal.target for made in makers):
+            return (one,)
+        for made in makers:
+            if made.target not in seen:
+                seen.add(made.target)
+                if found := way(made):
+                    return (one, *found)
+        return ()
+
+    return way(goal)
+
+
 def awaited(made: Plan) -> Plan:
     """The plan, in which staged data is not refused for a source that is made before it. Pure."""
     stale = {step.goal.target: step for step in made if step.goal.uri.scheme == "staged" and step.state != OK}

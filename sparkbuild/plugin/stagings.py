@@ -11,8 +11,9 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.nodes.artifacts import ArtifactSpec, path_in_store
 from sparkbuild.plugin import built
 from sparkbuild.plugin.folders import Folders
-from sparkbuild.plugin.makers import maker
-from sparkbuild.staging.blocks import Archive, Place, Staged, staged
+from sparkbuild.plugin.makers import circle, maker
+from sparkbuild.plugin.pinnedurls import pinned_urls
+from sparkbuild.staging.blocks import Archive, Place, Staged, source_of, staged
 from sparkbuild.staging.exports import Export, exports
 from sparkbuild.workspace.artifact import url_filename
 from sparkbuild.workspace.stagingschema import ComposedExport, FilesStaging, HubStaging, Staging
@@ -30,6 +31,7 @@ class Stagings:
     ) -> None:
         self._workspace, self._add, self._artifact = workspace, add, artifact
         self._claimed = Folders(workspace)
+        self._pinned = pinned_urls(workspace.recipes)
         # by node, in the order of the recipes and their blocks; each with its folder
         self._made: dict[str, list[tuple[str, Goal]]] = {}
 
@@ -50,9 +52,11 @@ class Stagings:
         return blocks, found
 
     def _staged(self, recipe: Recipe, block: Staging, place: Place, *, linked: bool) -> Staged:
-        made = staged(block, place, self._archive(recipe, block, place.node), linked=linked)
+        made = staged(block, place, self._archive(block, place.node), linked=linked)
         paths = [self._claimed.claim(recipe, block.id, goal, chosen=bool(block.dst)) for goal in made.goals]
         goals = tuple(self._add(self._after_its_source(goal)) for goal in made.goals)
+        for path, goal in zip(paths, goals, strict=True):
+            self._refuse_circle(recipe, block, path, goal)
         self._made.setdefault(place.node, []).extend(zip(paths, goals, strict=True))
         return Staged(made.path, goals)
 
@@ -60,6 +64,21 @@ class Stagings:
         """The goal; where a block before this one makes what it is staged from, that comes first."""
         found = maker(goal, self._made.get(goal.node, ()))
         return goal if found is None else msgspec.structs.replace(goal, needs=(*goal.needs, found))
+
+    def _refuse_circle(self, recipe: Recipe, block: Staging, path: str, goal: Goal) -> None:
+        """A block that is staged from what is made of it can never be."""
+        way = circle(path, goal, self._made.get(goal.node, ()))
+        if way:
+            tasks = [one.task for one in way]
+            raise ConfigError(
+                "blocks are staged from each other in a circle" if len(way) > 1 else "a block is staged from itself",
+                where=f"{recipe.dir}/recipe.toml",
+                found=", ".join(f"{one.task} from {source_of(one.spec.what)}" for one in way),
+                wanted=f"a `src` that is not made of {tasks[0]}"
+                if len(way) > 1
+                else "a `src` that is not its own `dst`",
+                next=f"correct `src` of block `{block.id}`, or of another of them",
+            )
 
     def _exported(self, recipe: Recipe, export: Export, *, chosen: bool) -> Export:
         self._claimed.claim(recipe, export.block, export.goal, chosen=chosen)
@@ -73,7 +92,7 @@ class Stagings:
             )
         return msgspec.structs.replace(export, goal=goal)
 
-    def _archive(self, recipe: Recipe, block: Staging, node: str) -> Archive | None:
+    def _archive(self, block: Staging, node: str) -> Archive | None:
         """What is fetched before a block can be staged from it."""
         if not isinstance(block, FilesStaging) or block.src.startswith("/"):
             return None
@@ -83,7 +102,7 @@ class Stagings:
             name = spec.filename
         else:
             lock, component = "url", block.sha256[:12]
-            spec = built.url_spec(block.src, block.sha256, recipe.dir)
+            spec = self._pinned[block.sha256]
             name = url_filename(block.src)
         return Archive(self._artifact(node, lock, component, spec), path_in_store(spec), spec.sha256, name)
 

@@ -12,7 +12,7 @@ def lines(about: dict[str, Any]) -> list[str]:
     if "tables" in about:
         return [_table(layer, table, int(about["rank"])) for layer, table in about["tables"].items()]
     if "commit" in about:
-        return [_mirror(about)]
+        return [_mirror(about), *unchecked(about)]
     if about.get("unused_skip"):
         return [_vain(about)]
     return []
@@ -28,6 +28,14 @@ def _table(layer: str, table: dict[str, Any], rank: int) -> str:
     length = f", {table['bytes'][rank]:,} bytes" if "bytes" in table else ""
     into = f" -> {table['file']}{length}" if "file" in table else ""
     return f"layer {layer}: rows [{low}, {high}) of {table['rows']} in {table['shard']}{into}"
+
+
+def unchecked(about: dict[str, Any]) -> list[str]:
+    """What could not be checked, as it should: notes of a run."""
+    why = about.get("unread_tree")
+    if not why:
+        return []
+    return [f"trees/{about['commit']}.json cannot be used: {why}; so nothing tells whether a file or link is missing"]
 
 
 def _vain(about: dict[str, Any]) -> str:

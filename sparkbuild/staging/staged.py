@@ -127,6 +127,8 @@ class StagedKind:
             f"{result['removed']} removed, {result['bytes']} bytes written, {result['read']} read from the source, "
             f"{result['received']} received from {_others(goal.node, givers)}"
         )
+        for text in about.unchecked(result["about"]):
+            run.note(text)
         return int(result["bytes"])
 
     def _alone(self, goal: Goal, request: dict[str, Any], run: Run) -> dict[str, Any]:

@@ -74,6 +74,14 @@ def _check_files(
     if block.sha256 and (is_folder or is_artifact):
         what = "`sha256` is for a URL" + ("; an artifact has its own in the lock" if is_artifact else "")
         findings.add((*here, "sha256"), what, found=f"src = {_toml(block.src)}", next_="take `sha256` out")
+    if not block.members:
+        findings.add(
+            (*here, "members"),
+            "`members` is empty",
+            found="members = []",
+            wanted="at least one glob, or no `members`: without it, all is staged",
+            next_="take `members` out",
+        )
     if block.skip and not is_folder:
         findings.add(
             (*here, "skip"),

@@ -13,10 +13,12 @@ from sparkbuild.agent import hub, nas
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.wanted import Wish
+from sparkbuild.staging.about import unchecked
 from tests.agent.driver import call, key
 from tests.staging.hubcache import (
     ABSOLUTE,
     COMMIT,
+    LINK,
     OTHER,
     REAL,
     REPO,
@@ -428,13 +430,55 @@ def test_nothing_left(source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"{", b"[]", b'{"format_version": 2, "files": {}}', b'{"format_version": 1, "files": 1}']
+    ("data", "why"),
+    [
+        (b"{", "it is no JSON"),
+        (b"\xff\x00garbage", "it is no JSON"),
+        (b"[]", "its format_version is None, and 1 is known"),
+        (b'{"format_version": 2, "files": {}}', "its format_version is 2, and 1 is known"),
+        (b'{"format_version": 1, "files": 1}', "its `files` are no objects by path"),
+        (b" " * (9 << 20), "it has more than 8388608 bytes"),
+    ],
 )
-def test_a_tree_that_nobody_knows_is_no_tree(source: Path, data: bytes) -> None:
+def test_a_tree_that_nobody_knows_is_no_tree(source: Path, mirror: Mirror, data: bytes, why: str) -> None:
     cache = usual(source)
     cache.write_tree()
     (cache.folder / f"trees/{COMMIT}.json").write_bytes(data)
-    assert not [item.name for item in planned(source).files if item.name.startswith("trees/")]
+    assert mirror.stage(source)["unread_tree"] == why
+    assert not (mirror.folder / "trees").exists()
+    (told,) = unchecked(planned(source).about)
+    assert told.startswith(f"trees/{COMMIT}.json cannot be used: {why}")
+    cache.write_tree()
+    assert "unread_tree" not in mirror.stage(source)
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "bin", "gguf"])
+@pytest.mark.parametrize("folder", ["", "deep/er/"])
+@pytest.mark.parametrize("way", [LINK, ABSOLUTE, TWO_HOP])
+def test_two_shards_with_one_blob(source: Path, mirror: Mirror, ending: str, folder: str, way: str) -> None:
+    cache = usual(source)
+    names = [f"{folder}weights-0000{number}-of-00003.{ending}" for number in (1, 2, 3)]
+    cache.add(names[0], b"first")
+    blob, _ = (cache.add(name, b"second", way) for name in names[1:])
+    said = mirror.refused(source)
+    assert said["what"] == "two files of one sharded set are links to the same blob"
+    assert (said["where"], said["found"]) == (str(cache.snapshot), f"{names[1]} and {names[2]} -> blobs/{blob}")
+    assert said["next"].startswith(f"rm {cache.snapshot}/{names[1]} {cache.snapshot}/{names[2]}, then hf download ")
+    assert not mirror.folder.exists()
+    mirror.stage(source, skip=(names[2],))
+    cache.write_tree()  # the commit itself has them so
+    mirror.stage(source)
+    mirror.holds(cache)
+
+
+def test_files_of_no_set_may_share_a_blob(source: Path, mirror: Mirror) -> None:
+    cache = usual(source)
+    for name in ("a-00001-of-00002.bin", "b-00001-of-00002.bin", "c/a-00001-of-00002.bin", "a-00001-of-00003.bin"):
+        cache.add(name, b"one content")
+    cache.add("a-00001-of-00002.json", b"one content")
+    cache.add("a-00002-of-00002.json", b"one content")
+    mirror.stage(source)
+    mirror.holds(cache)
 
 
 def test_names_that_no_cache_has(source: Path) -> None:
@@ -482,7 +526,11 @@ def test_a_link_that_is_changed_during_the_copy(source: Path, mirror: Mirror) ->
     request = {"store": "/", "dst": str(mirror.folder), "key": key(), "parts": {}, "min_free": 0, "what": what}
     answer = call("stage", request, shim=shim)
     assert answer.last["what"] == "the source was changed while it was being staged"
-    assert "others now" in answer.last["found"]
+    old = etag_of(cache.files["config.json"], lfs=False)
+    told = answer.last["found"].split(", ")
+    assert f"blobs/{old} is gone" in told
+    assert f"config.json (blob {other.name[:12]}...) is new" in told
+    assert f"snapshots/{COMMIT}/config.json is another now" in told
     assert not (mirror.folder / ".sparkbuild" / "ledger.json").exists()
     cache.files["config.json"] = b"{}"
     mirror.stage(source)

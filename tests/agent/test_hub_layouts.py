@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.staging.hubcache import LINK, REAL, WAYS, HubCache, usual, xet_of
+from tests.staging.hubcache import COMMIT, LINK, REAL, WAYS, HubCache, usual, xet_of
 from tests.staging.mirror import Mirror
 
 NAMES = st.sampled_from(
@@ -118,3 +118,38 @@ def test_a_mirror_made_by_hand_is_adopted(tmp_path: Path) -> None:
     assert answer.code == 0, answer.events
     assert (answer.last["read"], answer.last["bytes"], answer.last["adopted"]) == (0, 0, 5)
     mirror.holds(cache)
+
+
+@pytest.mark.parametrize("text", [f"{COMMIT}\n", f" {COMMIT}\r\n", f"\n{COMMIT}"])
+def test_a_ref_with_a_newline_is_written_as_it_should_be(tmp_path: Path, text: str) -> None:
+    """`cp -a` of the very cache: nothing of it is in the way, and huggingface_hub finds the revision offline."""
+    cache, mirror = usual(tmp_path / "nas"), Mirror(tmp_path / "node")
+    cache.ref(text=text)
+    shutil.copytree(cache.folder, mirror.folder, symlinks=True)
+    assert mirror.look(tmp_path / "nas")["refused"] == {}
+    answer = mirror.call(tmp_path / "nas")
+    assert answer.code == 0, answer.events
+    assert (answer.last["bytes"], answer.last["copied"], answer.last["adopted"]) == (40, 1, 4)
+    assert (mirror.folder / "refs/main").read_text() == COMMIT
+    mirror.holds(cache)
+
+
+@pytest.mark.parametrize("text", [f"{'1' * 40}\n", f"{COMMIT} x", COMMIT[:-1], "\n", " " * 5000 + COMMIT])
+def test_a_ref_that_says_something_else_is_left_and_shown(tmp_path: Path, text: str) -> None:
+    cache, mirror = usual(tmp_path / "nas"), Mirror(tmp_path / "node")
+    shutil.copytree(cache.folder, mirror.folder, symlinks=True)
+    (mirror.folder / "refs/main").write_text(text)
+    said = mirror.refused(tmp_path / "nas")
+    assert said["what"].startswith("files that sparkbuild did not stage")
+    assert said["found"] == f"refs/main ({text[:60]!r}, wanted {COMMIT!r})"
+    assert mirror.look(tmp_path / "nas")["refused"]["found"] == said["found"]
+    assert (mirror.folder / "refs/main").read_text() == text
+
+
+def test_a_ref_that_is_a_link_is_left_and_shown(tmp_path: Path) -> None:
+    cache, mirror = usual(tmp_path / "nas"), Mirror(tmp_path / "node")
+    shutil.copytree(cache.folder, mirror.folder, symlinks=True)
+    (mirror.folder / "refs/main").rename(tmp_path / "main")
+    (mirror.folder / "refs/main").symlink_to(tmp_path / "main")
+    found = mirror.refused(tmp_path / "nas")["found"]
+    assert found == f"refs/main (a link to {tmp_path}/main, wanted {COMMIT!r})"

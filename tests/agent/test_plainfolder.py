@@ -138,6 +138,19 @@ def test_links_to_nothing(top: Path) -> None:
     assert "in a circle" in refused(top)["what"]
 
 
+def test_two_shards_that_are_one_file(top: Path) -> None:
+    one, other = (f"weights/m-0000{number}-of-00002.gguf" for number in (1, 2))
+    (top / one).write_bytes(b"shard")
+    (top / other).symlink_to("m-00001-of-00002.gguf")
+    said = refused(top)
+    assert said["what"] == "two files of one sharded set are the same file"
+    assert said["found"] == f"{one} and {other} -> {top}/{one}"
+    assert names(top, skip=(other,)) == sorted([*ALL, one])
+    (top / other).unlink()
+    (top / other).write_bytes(b"shard")
+    assert len(names(top)) == 5
+
+
 def test_what_is_no_file(top: Path) -> None:
     (top / "weights.link").symlink_to("weights")
     said = refused(top)
@@ -160,6 +173,35 @@ def test_names_that_cannot_be_staged(top: Path) -> None:
     (top / "line\nbreak").touch()
     assert refused(top)["found"] == r"'line\nbreak'"
     assert names(top, skip=("line*",)) == ALL
+    (top / "line\nbreak").rename(top / "back\\slash")
+    said = refused(top)
+    assert said["found"] == repr("back\\slash")
+    assert "printable characters but the backslash" in said["wanted"]
+
+
+CHANGES = {
+    "gone": ("os.unlink({top!r} + '/weights/deep/b.bin')", "weights/deep/b.bin is gone"),
+    "new": ("open({top!r} + '/new.bin', 'w').close()", "new.bin is new"),
+    "another": ("open({top!r} + '/config.json', 'a').write('x')", "config.json is another now"),
+    "many": (
+        "os.unlink({top!r} + '/config.json'), [open({top!r} + f'/new{{n}}', 'w').close() for n in range(4)]",
+        "config.json is gone, new0 is new, new1 is new, and 2 more",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_what_changed_in_the_source_meanwhile(top: Path, tmp_path: Path, kind: str) -> None:
+    change, told = CHANGES[kind]
+    shim = (
+        "import os\nfrom sparkbuild.agent import links\nreal = links.make\n"
+        f"def make(*args):\n    {change.format(top=str(top))}\n    return real(*args)\nlinks.make = make"
+    )
+    what = {"kind": "folder", "path": str(top), "members": [], "skip": []}
+    request = {"store": "/", "dst": str(tmp_path / "dst"), "key": key(), "parts": {}, "what": what}
+    answer = call("stage", request, shim=shim)
+    assert answer.last["what"] == "the source was changed while it was being staged"
+    assert answer.last["found"] == told
 
 
 def test_nothing_matches(top: Path) -> None:
@@ -169,7 +211,9 @@ def test_nothing_matches(top: Path) -> None:
     assert refused(top, skip=["*"])["what"] == "all of the folder is skipped"
     assert refused(top.parent / "none")["what"] == "the folder to stage from is not there"
     (top.parent / "empty").mkdir()
-    assert refused(top.parent / "empty")["found"] == "an empty folder"
+    said = refused(top.parent / "empty", members=["*.gguf"])
+    assert (said["what"], said["found"]) == ("the folder to stage from is empty", "an empty folder")
+    assert said["next"].startswith(f"is it mounted? on that node, findmnt -T {top.parent}/empty tells")
 
 
 def test_src_is_dst(top: Path, tmp_path: Path) -> None:

@@ -64,3 +64,21 @@ def test_a_stale_handle_whose_path_is_another_file_now(dst: Path, make: Make) ->
     assert answer.last["what"] == "the source was changed while it was being read"
     assert not (dst / "a.bin").exists()
     assert list(dst.glob(".sparkbuild/*.part")) == []
+
+
+def test_an_early_end_says_what_to_do(dst: Path, make: Make) -> None:
+    """A NAS that gives less than it says: the size is as before, and a read comes to an end."""
+    source = make("a.bin", 3 * CHUNK)
+    shim = f"""
+import os
+plain = os.preadv
+def preadv(fd, views, offset, *rest):
+    if os.readlink(f"/proc/self/fd/{{fd}}").startswith({str(source)!r}) and offset >= {CHUNK}:
+        return 0
+    return plain(fd, views, offset, *rest)
+os.preadv = preadv
+"""
+    answer = call("stage", list_of(dst, [entry("a.bin", source)]), shim=shim)
+    assert answer.last["what"] == "the source of a.bin ends too soon"
+    assert (answer.last["where"], answer.last["wanted"]) == (str(source), f"{3 * CHUNK} bytes")
+    assert "and fetch it anew; then run again" in answer.last["next"]

@@ -12,7 +12,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN
 from sparkbuild.core.run import Kind
 from sparkbuild.core.state import Made
-from sparkbuild.nodes.artifacts import ArtifactKind, ArtifactSpec, artifact_goal, path_in_store
+from sparkbuild.nodes.artifacts import ArtifactKind, ArtifactSpec, Origin, artifact_goal, path_in_store
 
 SHA = "ab" * 32
 SPEC = ArtifactSpec(filename="model-1.0-py3-none-any.whl", sha256=SHA, wheel="model==1.0", url="")
@@ -67,6 +67,7 @@ def test_the_goal() -> None:
 def test_the_content_decides_not_where_it_comes_from() -> None:
     assert goal(wheel="", url="https://example.org/model-1.0-py3-none-any.whl").key == goal().key
     assert goal(node="dgx2").key == goal().key
+    assert goal(others=(Origin("https://example.org/a.whl", "recipes/a/recipe.toml"),)).key == goal().key
     assert goal(sha256="cd" * 32).key != goal().key
 
 

@@ -136,6 +136,37 @@ def test_a_source_that_another_block_makes(models: Models) -> None:
     assert "make it so" not in plan
 
 
+@pytest.mark.parametrize("own", ["disk/one", "disk/one/part", "disk"])
+def test_a_block_that_is_staged_from_itself(models: Models, own: str) -> None:
+    """Also where its folder is the default one."""
+    text = (models.root / "recipes/one/recipe.toml").read_text()
+    default = models.store / "staged/one/data"
+    path = models.root / "recipes/one/recipe.toml"
+    path.write_text(
+        text.replace(f'dst = "{models.folder("one")}"\n', "").replace(str(models.source("one")), str(default))
+    )
+    told = models.fails("plan", "stage:one").text
+    assert "a block is staged from itself" in told
+    assert f"found:  {TASK} from {default}" in told
+    path.write_text(text.replace(str(models.source("one")), f"{models.root}/{own}"))
+    assert "`dst` and `src`" in models.fails("plan", "stage:one").text
+
+
+@pytest.mark.parametrize("names", [("one", "two"), ("one", "three", "two")])
+def test_blocks_that_are_staged_from_each_other(models: Models, names: tuple[str, ...]) -> None:
+    models.recipe("two", {"b.bin": 1000})
+    models.recipe("three", {"c.bin": 1000})
+    models.recipe("four", {"d.bin": 1000})
+    for name, other in zip(names, (*names[1:], names[0]), strict=True):
+        edit(models, name, f'src = "{models.source(name)}"', f'src = "{models.folder(other)}"')
+    told = models.fails("plan", "stage").text
+    assert "blocks are staged from each other in a circle" in told
+    for name, other in zip(names, (*names[1:], names[0]), strict=True):
+        assert f"stage:{name}:local:data from {models.folder(other)}" in told
+    assert "findmnt" not in told.partition("circle")[2]
+    models.ok("stage:four")
+
+
 def goal(block: Any, node: str = "dgx1", recipe: str = "big") -> Goal:
     return staged(block, Place(recipe, node)).goals[0]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from huggingface_hub import scan_cache_dir, snapshot_download
 
+from sparkbuild.agent import verify
 from tests.agent.driver import Answer, call, key
 from tests.staging.hubcache import COMMIT, REPO, HubCache
 
@@ -21,10 +22,15 @@ class Mirror:
         self.folder = cache / f"models--{repo.replace('/', '--')}"
 
     def call(self, source: Path, revision: str = "main", skip: tuple[str, ...] = ()) -> Answer:
+        return call("stage", {**self._request(source, revision, skip), "parts": {}, "min_free": 0})
+
+    def look(self, source: Path) -> dict[str, Any]:
+        """What a plan is told of it."""
+        return verify.observe({**self._request(source, "main", ()), "full": False, "linked": False})
+
+    def _request(self, source: Path, revision: str, skip: tuple[str, ...]) -> dict[str, Any]:
         what = {"kind": "hub-mirror", "cache": str(source), "repo": self.repo, "revision": revision}
-        what |= {"skip": list(skip)}
-        request = {"store": "/", "dst": str(self.folder), "key": key(), "parts": {}, "min_free": 0, "what": what}
-        return call("stage", request)
+        return {"store": "/", "dst": str(self.folder), "key": key(), "what": {**what, "skip": list(skip)}}
 
     def stage(self, source: Path, **more: Any) -> dict[str, Any]:
         """Make or mend it; what the source was found to be."""

@@ -176,6 +176,8 @@ def test_a_nas_that_is_not_mounted(nas: HubCache, mirror: Mirror, there: str) ->
     said = mirror.refused(nas.root)
     assert said["kind"] == "config"
     assert said["where"].startswith(str(nas.root))
+    assert said["what"] == f"the hub cache is {'empty' if there == 'an empty folder' else 'not there'}"
+    assert "findmnt -T" in said["next"]
     assert problems(look(mirror.folder)) == []
     assert stamps(mirror.folder) == before
 

@@ -113,3 +113,9 @@ def test_the_folders_of_the_store_are_known() -> None:
         found |= {part.partition('"')[0] for part in text.split(before)[1:]}
     assert {"artifacts", "lanes", "images"} <= found
     assert {*found, INCOMING, index.FOLDER} <= set(TAKEN)
+
+
+def test_members_that_name_nothing(tmp_path: Path) -> None:
+    told = problem(tmp_path, FILES.format(dst="/srv/models/y") + "members = []\n")
+    assert "`members` is empty" in told
+    assert "without it, all is staged" in told
