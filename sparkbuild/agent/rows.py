@@ -19,7 +19,7 @@ from sparkbuild.agent.tables import CONFIG, SCALE_BYTES, WEIGHT_BYTES, Model, Ta
 from sparkbuild.agent.wanted import Wanted, Wish
 
 _SAMPLES = 16  # rows of a range that stand for its content where nothing else does
-_SHA256 = 64  # hex digits
+SHA256, _SHA1 = 64, 40  # hex digits
 _SHOWN = 8  # ranks whose ranges a message shows
 
 
@@ -141,7 +141,8 @@ def span(share: Share, part: str) -> tuple[int, int]:
 
 def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, Any]:
     """What these rows are by content. The name of the blob says it in a hub cache; elsewhere there is only what is said
-    around the table, so a few rows speak too: another table may well have the same header.
+    around the table, so a few rows speak too: another table may well have the same header. A change of other rows shows
+    in size, mtime or ctime of the shard, as for plainfolder.
     """
     shard = share.table.shard
     found = {
@@ -155,7 +156,7 @@ def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, A
         "header_sha256": shard.header.sha256,
         "blob": shard.blob,
     }
-    if len(shard.blob) == _SHA256:  # then another revision with the same tables costs nothing
+    if len(shard.blob) == SHA256:  # then another revision with the same tables costs nothing
         return found
     return {
         **found,
@@ -163,6 +164,7 @@ def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, A
         "index_sha256": model.index_sha256,
         "config_sha256": model.config_sha256,
         "sample": _sample(share),
+        **({} if len(shard.blob) == _SHA1 else shard.version),
     }
 
 

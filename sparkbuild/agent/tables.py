@@ -35,7 +35,7 @@ _ENTRY = rb'"((?:[^"\\]*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale))"\s*:
 
 class Shard(NamedTuple):
     """A file with a table in it. `link` is the text of its link ("" for a file of its own), `blob` the name of what it
-    links to in a hub cache, which says its content; `size` in bytes.
+    links to in a hub cache, which says its content; `size` in bytes. `version`: see nas.version.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Shard(NamedTuple):
     blob: str
     size: int
     header: Header
+    version: dict[str, int]
 
 
 class Table(NamedTuple):
@@ -236,7 +237,8 @@ def _shard(name: str, path: str) -> Shard:
     try:
         header = safetensors.read(source)
         source.check()
-        return Shard(name, path, link, blob if os.path.basename(above) == "blobs" else "", source.size, header)
+        blob = blob if os.path.basename(above) == "blobs" else ""
+        return Shard(name, path, link, blob, source.size, header, source.version)
     finally:
         source.close()
 
