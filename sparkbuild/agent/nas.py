@@ -148,6 +148,15 @@ def not_there(what: str, path: str) -> AgentError:
     near = path
     while not os.path.exists(near):
         near = os.path.dirname(near)
+    if not os.path.isdir(near):
+        return AgentError(
+            what,
+            kind="config",
+            where=path,
+            found="a file" if near == path else f"{near} is a file",
+            wanted="a folder",
+            next=f"correct `src` of this staging block; the folder with that file is {os.path.dirname(near)}",
+        )
     return AgentError(
         what,
         kind="config",

@@ -73,11 +73,18 @@ def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
     tp, rank = rowsplit.check_rank(what.get("tp"), what.get("rank"))
     model = Model(_folder(what, store))
     keys = rowsplit.engram(model.config, model.path(CONFIG))
-    tables = [model.table(layer) for layer in _layers(what, model, keys)]
+    try:
+        layers = _layers(what, model, keys)
+    except AgentError as error:
+        if error.fields["next"].endswith(rowsplit.WRITE):
+            error.fields["next"] += _example([model.table(layer) for layer in model.layers()], tp)
+        raise
+    tables = [model.table(layer) for layer in layers]
     found = []
     for table in tables:
-        _check_rows(table, keys, model.path(CONFIG))
         try:
+            _check_split(what.get("split"), model, keys)
+            _check_rows(table, keys, model.path(CONFIG))
             ranges = rowsplit.ranges(what.get("split"), tp, table.layer, table.rows, keys, path=model.path(CONFIG))
         except AgentError as error:
             raise _placed(error, table, tables, tp) from error
@@ -91,8 +98,32 @@ def _placed(error: AgentError, table: Table, tables: list[Table], tp: int) -> Ag
     text = rowsplit.written({one.layer: rowsplit.even(one.rows, tp) for one in tables})
     example = f'split = "even", which is {text}' if tp <= _SHOWN else 'split = "even"'
     said["where"] = said["where"] or table.shard.path
+    if said["next"].endswith(rowsplit.WRITE):
+        said["next"] += _example(tables, tp)
     said["next"] = said["next"] or f"correct `split` of this staging block; one that fits: {example}"
     return error
+
+
+def _example(tables: list[Table], tp: int) -> str:
+    """Ranges of these tables, to be pasted; what the reader of a split that cannot be computed has, nobody knows."""
+    if not tables or tp > _SHOWN:
+        return ""
+    text = rowsplit.written({one.layer: rowsplit.even(one.rows, tp) for one in tables})
+    return f"; those of an even split are layers = {[one.layer for one in tables]} and {text}"
+
+
+def _check_split(split: Any, model: Model, keys: dict[str, Any]) -> None:
+    """Are there ranges for a layer that the model has not?"""
+    known = rowsplit.layers_of(keys, model.path(CONFIG)) or model.layers()
+    strangers = [name for name in split if name not in map(str, known)] if isinstance(split, dict) else []
+    if strangers:
+        raise AgentError(
+            f"layer {', '.join(strangers)} has no lookup table in this model",
+            kind="config",
+            found=f"ranges for layer {', '.join(split)} in `split`; the model has tables of layer "
+            + ", ".join(map(str, known)),
+            wanted="only layers that have one",
+        )
 
 
 def _folder(what: dict[str, Any], store: str) -> str:
@@ -241,8 +272,4 @@ def _check_rows(table: Table, keys: dict[str, Any], path: str) -> None:
                 next="fetch both again, from one revision; or correct `src` of this staging block",
             )
     if known and keys.keys() >= rowsplit.HEAD_KEYS:
-        try:
-            rowsplit.check_primes(rowsplit.primes(keys, path)[table.layer], table.layer, table.rows, path)
-        except AgentError as error:
-            error.fields["where"] = error.fields["where"] or table.shard.path
-            raise
+        rowsplit.check_primes(rowsplit.primes(keys, path)[table.layer], table.layer, table.rows, path)
