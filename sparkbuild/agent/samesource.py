@@ -62,7 +62,7 @@ def _another(
         found=_told(keys, now),
         wanted=_told(keys, was),
         next=f"doit -a {request.get('task') or 'stage:...'} stages the new one as a whole; until then all that "
-        "is here stays as it is, good chunks too. With the old one back in its place, run again",
+        "is here stays as it is, good chunks too",
     )
 
 
