@@ -44,10 +44,20 @@ class Copier(NamedTuple):
     stop: threading.Event
     moved: Moved
 
-    def fill(self, part: Part, source: Source, small: memoryview, *, sha256: str = "", sha1: str = "") -> Copied:
+    def fill(
+        self,
+        part: Part,
+        source: Source,
+        small: memoryview,
+        *,
+        sha256: str = "",
+        sha1: str = "",
+        comparable: bool = True,
+    ) -> Copied:
         """Make the `.part` whole, on the disk when this returns; it still has to be renamed.
 
-        `sha256` and git `sha1` in hex, or "" when they are not known beforehand. Raises AgentError kind integrity,
+        `sha256` and git `sha1` in hex, or "" when they are not known beforehand. `comparable`: they are those of the
+        file at the path of the source too. Raises AgentError kind integrity,
         after removing the part, when the content is another one or the source changed; Stopped, and errors of
         reading, with the part kept; OSError as it comes (ENOSPC before anything was copied).
         """
@@ -60,8 +70,9 @@ class Copier(NamedTuple):
                         make_hole(pages.fd, index * CHUNK, index * CHUNK + shape.length(index))
                 work = _Pass(self, part, pages, source, sha1=bool(sha1))
                 copied, found1 = work.run(small)
-                _compare(part, source, "sha256", copied.sha256, sha256)
-                _compare(part, source, "git sha1", found1, sha1)
+                for what, got, wanted in (("sha256", copied.sha256, sha256), ("git sha1", found1, sha1)):
+                    if wanted and got != wanted:
+                        raise _differs(part, source, f"{what} {got}", f"{what} {wanted}", comparable=comparable)
         except AgentError as error:
             if error.fields["kind"] == "integrity" or part.empty():
                 part.remove()
@@ -79,19 +90,28 @@ ANEW = "compare it with what it was downloaded or copied from, and fetch it anew
 _SUMS = {"sha256": "sha256sum", "git sha1": "git hash-object"}
 
 
-def _compare(part: Part, source: Source, what: str, found: str, wanted: str) -> None:
-    if wanted and found != wanted:
-        import shlex  # noqa: PLC0415 - only for this message
-
-        raise AgentError(
-            f"{part.title} is not what was wanted",
+def _differs(part: Part, source: Source, found: str, wanted: str, *, comparable: bool) -> AgentError:
+    what = f"{part.title} is not what was wanted"
+    if not comparable:
+        return AgentError(
+            what,
             kind="integrity",
             where=source.path,
-            found=f"{what} {found}",
-            wanted=f"{what} {wanted}",
-            next=f"on that node, {_SUMS[what]} {shlex.quote(source.path)} tells whether the source is wrong: "
-            f"{part.again or 'fetch it anew'}; else run again. Nothing of it was kept",
+            found=f"{found} of the file that is made from it",
+            wanted=wanted,
+            next="run again: all of it is made anew then, from what the source gives now. Nothing of it was kept",
         )
+    import shlex  # noqa: PLC0415 - only for this message
+
+    return AgentError(
+        what,
+        kind="integrity",
+        where=source.path,
+        found=found,
+        wanted=wanted,
+        next=f"on that node, {_SUMS[found.rpartition(' ')[0]]} {shlex.quote(source.path)} tells whether the source is "
+        f"wrong: {part.again or 'fetch it anew'}; else run again. Nothing of it was kept",
+    )
 
 
 class _Pass:

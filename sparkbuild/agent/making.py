@@ -90,7 +90,9 @@ class Maker:
             sha256 = wanted.sha256 or (task.record.sha256 if task.record else "")
 
             def copy(moved: Moved) -> Copied:
-                return self._copier._replace(moved=moved).fill(part, source, small, sha256=sha256, sha1=wanted.sha1)
+                return self._copier._replace(moved=moved).fill(
+                    part, source, small, sha256=sha256, sha1=wanted.sha1, comparable=wanted.is_its_source
+                )
 
             known = sha256 or wanted.sha1
             copied = self._opener.checked(source, known, part, copy, self._copier.moved)

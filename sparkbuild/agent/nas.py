@@ -87,6 +87,11 @@ def _statx() -> Callable[[int], Any] | None:
     return lambda fd: call(fd, b"", _EMPTY_PATH | _FORCE_SYNC, _BASIC, ctypes.create_string_buffer(_STATX))
 
 
+def version(found: os.stat_result) -> dict[str, int]:
+    """What tells a file whose name says nothing of its content from what it was before; of an open descriptor."""
+    return {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "ctime_ns": found.st_ctime_ns}
+
+
 def names(folder: str) -> list[str]:
     """What is in a folder, sorted; [] when there is no such folder."""
 
@@ -143,6 +148,15 @@ def not_there(what: str, path: str) -> AgentError:
     near = path
     while not os.path.exists(near):
         near = os.path.dirname(near)
+    if not os.path.isdir(near):
+        return AgentError(
+            what,
+            kind="config",
+            where=path,
+            found="a file" if near == path else f"{near} is a file",
+            wanted="a folder",
+            next=f"correct `src` of this staging block; the folder with that file is {os.path.dirname(near)}",
+        )
     return AgentError(
         what,
         kind="config",

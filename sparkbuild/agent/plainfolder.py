@@ -150,8 +150,7 @@ def _wanted(top: str, link: _Found, place: str) -> Wanted:
             wanted="a regular file, or a link to one",
             next=f"put {link.name} into `skip`, or narrow `members`",
         )
-    identity = {"kind": "folder-file", "path": link.name, "size": found.st_size}
-    identity |= {"mtime_ns": found.st_mtime_ns, "ctime_ns": found.st_ctime_ns}
+    identity = {"kind": "folder-file", "path": link.name, **nas.version(found)}
     return Wanted(link.name, {"kind": "file", "path": place}, found.st_size, "", identity)
 
 

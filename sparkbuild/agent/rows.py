@@ -19,7 +19,7 @@ from sparkbuild.agent.tables import CONFIG, SCALE_BYTES, WEIGHT_BYTES, Model, Ta
 from sparkbuild.agent.wanted import Wanted, Wish
 
 _SAMPLES = 16  # rows of a range that stand for its content where nothing else does
-_SHA256 = 64  # hex digits
+SHA256, _SHA1 = 64, 40  # hex digits
 _SHOWN = 8  # ranks whose ranges a message shows
 
 
@@ -73,11 +73,18 @@ def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
     tp, rank = rowsplit.check_rank(what.get("tp"), what.get("rank"))
     model = Model(_folder(what, store))
     keys = rowsplit.engram(model.config, model.path(CONFIG))
-    tables = [model.table(layer) for layer in _layers(what, model, keys)]
+    try:
+        layers = _layers(what, model, keys)
+    except AgentError as error:
+        if error.fields["next"].endswith(rowsplit.WRITE):
+            error.fields["next"] += _example([model.table(layer) for layer in model.layers()], tp)
+        raise
+    tables = [model.table(layer) for layer in layers]
     found = []
     for table in tables:
-        _check_rows(table, keys, model.path(CONFIG))
         try:
+            _check_split(what.get("split"), model, keys)
+            _check_rows(table, keys, model.path(CONFIG))
             ranges = rowsplit.ranges(what.get("split"), tp, table.layer, table.rows, keys, path=model.path(CONFIG))
         except AgentError as error:
             raise _placed(error, table, tables, tp) from error
@@ -91,8 +98,32 @@ def _placed(error: AgentError, table: Table, tables: list[Table], tp: int) -> Ag
     text = rowsplit.written({one.layer: rowsplit.even(one.rows, tp) for one in tables})
     example = f'split = "even", which is {text}' if tp <= _SHOWN else 'split = "even"'
     said["where"] = said["where"] or table.shard.path
+    if said["next"].endswith(rowsplit.WRITE):
+        said["next"] += _example(tables, tp)
     said["next"] = said["next"] or f"correct `split` of this staging block; one that fits: {example}"
     return error
+
+
+def _example(tables: list[Table], tp: int) -> str:
+    """Ranges of these tables, to be pasted; what the reader of a split that cannot be computed has, nobody knows."""
+    if not tables or tp > _SHOWN:
+        return ""
+    text = rowsplit.written({one.layer: rowsplit.even(one.rows, tp) for one in tables})
+    return f"; those of an even split are layers = {[one.layer for one in tables]} and {text}"
+
+
+def _check_split(split: Any, model: Model, keys: dict[str, Any]) -> None:
+    """Are there ranges for a layer that the model has not?"""
+    known = rowsplit.layers_of(keys, model.path(CONFIG)) or model.layers()
+    strangers = [name for name in split if name not in map(str, known)] if isinstance(split, dict) else []
+    if strangers:
+        raise AgentError(
+            f"layer {', '.join(strangers)} has no lookup table in this model",
+            kind="config",
+            found=f"ranges for layer {', '.join(split)} in `split`; the model has tables of layer "
+            + ", ".join(map(str, known)),
+            wanted="only layers that have one",
+        )
 
 
 def _folder(what: dict[str, Any], store: str) -> str:
@@ -141,7 +172,8 @@ def span(share: Share, part: str) -> tuple[int, int]:
 
 def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, Any]:
     """What these rows are by content. The name of the blob says it in a hub cache; elsewhere there is only what is said
-    around the table, so a few rows speak too: another table may well have the same header.
+    around the table, so a few rows speak too: another table may well have the same header. A change of other rows shows
+    in size, mtime or ctime of the shard, as for plainfolder.
     """
     shard = share.table.shard
     found = {
@@ -155,7 +187,7 @@ def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, A
         "header_sha256": shard.header.sha256,
         "blob": shard.blob,
     }
-    if len(shard.blob) == _SHA256:  # then another revision with the same tables costs nothing
+    if len(shard.blob) == SHA256:  # then another revision with the same tables costs nothing
         return found
     return {
         **found,
@@ -163,6 +195,7 @@ def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, A
         "index_sha256": model.index_sha256,
         "config_sha256": model.config_sha256,
         "sample": _sample(share),
+        **({} if len(shard.blob) == _SHA1 else shard.version),
     }
 
 
@@ -239,8 +272,4 @@ def _check_rows(table: Table, keys: dict[str, Any], path: str) -> None:
                 next="fetch both again, from one revision; or correct `src` of this staging block",
             )
     if known and keys.keys() >= rowsplit.HEAD_KEYS:
-        try:
-            rowsplit.check_primes(rowsplit.primes(keys, path)[table.layer], table.layer, table.rows, path)
-        except AgentError as error:
-            error.fields["where"] = error.fields["where"] or table.shard.path
-            raise
+        rowsplit.check_primes(rowsplit.primes(keys, path)[table.layer], table.layer, table.rows, path)

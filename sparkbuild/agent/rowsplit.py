@@ -19,7 +19,7 @@ from sparkbuild.agent.protocol import AgentError
 Ranges = list[tuple[int, int]]  # half-open, one per rank
 
 EVEN, HEADS = "even", "heads"
-EXAMPLE = "split = { 1 = [[0, 100], [100, 250]] }"  # of two ranks, a table of 250 rows; as recipes are written
+WRITE = "`layers` and the ranges that the reader has must be written"  # rows.shares adds how such ranges look
 AGAIN = "fetch it again, from the same revision as the shards; or correct `src` of this staging block"
 HEAD_KEYS = {"engram_layer_ids", "engram_vocab_size", "engram_n_heads", "engram_max_ngram_size"}
 _ENGRAM = "engram_"
@@ -134,7 +134,7 @@ def ranges(split: Any, tp: int, layer: int, rows: int, keys: dict[str, Any], *, 
                 where=path,
                 found=f"engram_layer_ids = {list(known)}",
                 wanted=f"layer {layer} among them",
-                next="correct `layers` of this staging block, or write the ranges: " + EXAMPLE,
+                next=f"correct `layers` of this staging block; without heads, {WRITE}",
             )
         check_primes(known[layer], layer, rows, path)
         return heads(known[layer], tp)
@@ -215,7 +215,7 @@ def _count(keys: dict[str, Any], key: str, path: str) -> int:
     value = keys.get(key)
     if type(value) is not int or not 0 < value < _LARGEST:
         found = "nothing" if value is None else repr(value)
-        raise _useless(key, path, found, "a positive number")
+        raise _useless(key, path, found, f"a whole number from 1 to {_LARGEST - 1}")
     return value
 
 
@@ -223,7 +223,7 @@ def _counts(keys: dict[str, Any], key: str, path: str) -> list[int]:
     value = keys.get(key)
     if not isinstance(value, list) or not all(type(one) is int and 0 <= one < _LARGEST for one in value):
         found = "nothing" if value is None else repr(value)
-        raise _useless(key, path, found, "a list of numbers")
+        raise _useless(key, path, found[:200], f"a list of whole numbers from 0 to {_LARGEST - 1}")
     if len(set(value)) != len(value):
         what = f"config.json names one twice in {key}"
         raise AgentError(what, kind="config", where=path, found=repr(value), wanted="each once", next=AGAIN)
@@ -237,5 +237,5 @@ def _useless(key: str, path: str, found: str, wanted: str) -> AgentError:
         where=path,
         found=found,
         wanted=wanted,
-        next=f"{AGAIN}; without it, `layers` and the ranges must be written: {EXAMPLE}",
+        next=f"{AGAIN}; without it, {WRITE}",
     )

@@ -102,7 +102,10 @@ def _tensor(source: Source, name: str, value: Any, base: int) -> Tensor:
     if not isinstance(dtype, str) or not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
         raise _wrong(source, f"its entry {name!r} is no tensor", json.dumps(value)[:200], "dtype, shape, data_offsets")
     first, end = offsets
-    if first > end or base + end > source.size:
+    if first > end:
+        what = f"its tensor {name!r} ends before it begins"
+        raise _wrong(source, what, f"data_offsets {offsets}", "[first, end], the end not below the first")
+    if base + end > source.size:
         what = f"its tensor {name!r} is outside of it"
         raise _wrong(source, what, f"bytes {base + first} to {base + end}", f"within {source.size} bytes")
     bits = _BITS.get(dtype)
@@ -111,7 +114,8 @@ def _tensor(source: Source, name: str, value: Any, base: int) -> Tensor:
             bits *= length
         if bits != 8 * (end - first):
             what = f"its tensor {name!r} has another size than its shape"
-            raise _wrong(source, what, f"{end - first} bytes", f"{bits / 8:g} bytes for {dtype} {shape}")
+            size = f"{bits} bits" if bits % 8 else f"{bits // 8} bytes"
+            raise _wrong(source, what, f"{end - first} bytes", f"{size} for {dtype} {shape}")
     return Tensor(dtype, tuple(shape), base + first, base + end)
 
 

@@ -61,6 +61,11 @@ class FileSource:
         """Compare the descriptor with what it was."""
         self._compare(self._patiently(lambda: nas.fstat(self._pages.fd), self._reopen))
 
+    @property
+    def version(self) -> dict[str, int]:
+        """What the file was when it was opened; see nas.version."""
+        return nas.version(self._before)
+
     def again(self) -> FileSource:
         """The same file, opened once more: what the kernel reads ahead of one place is not given up for another.
 

@@ -15,12 +15,13 @@ from typing import Any
 from sparkbuild.agent import rowsplit
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.ledger import Extents
-from sparkbuild.agent.rows import Share, about_of, identity_of, shares, span
+from sparkbuild.agent.rows import SHA256, Share, about_of, identity_of, shares, span
 from sparkbuild.agent.sources import FileSource
 from sparkbuild.agent.tables import CONFIG, INDEX, Model
 from sparkbuild.agent.wanted import Wanted, Wish
 
 MANIFEST = "engram-local.json"
+_AGAIN = "fetch it anew into the hub cache (remove the blob, then download again)"
 
 
 def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as all planners
@@ -34,13 +35,15 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     for name in sorted({share.table.shard.name for share in found}):
         of_shard = [share for share in found if share.table.shard.name == name]
         shard, extents = of_shard[0].table.shard, extents_of(of_shard, complete=complete)
+        # All of a shard has the sha256 that its blob is named by; of a part of it nobody knows one.
+        sha256 = shard.blob if extents == ((0, shard.size),) and len(shard.blob) == SHA256 else ""
         identity = {
             "kind": what["kind"],
             "complete_shard": complete,
             "tables": [identity_of(what, model, share) for share in of_shard],
         }
         source = {"kind": "file", "path": shard.path}
-        files.append(Wanted(name, source, shard.size, "", identity, extents=extents))
+        files.append(Wanted(name, source, shard.size, sha256, identity, extents=extents, again=_AGAIN))
         data = sum(end - start for start, end in extents)
         about["shards"][name] = {"bytes": shard.size, "data": data, "blob": shard.blob}
     files += [_copied(model, name) for name in (INDEX, CONFIG) if model.has(name)]

@@ -24,6 +24,7 @@ from sparkbuild.agent.ledger import Ledger, Record
 from sparkbuild.agent.making import Maker, Opener
 from sparkbuild.agent.part import stem
 from sparkbuild.agent.protocol import AgentError, Reporter
+from sparkbuild.agent.samesource import as_staged
 from sparkbuild.agent.streams import MOST, Buffers, Meter, each
 from sparkbuild.agent.titles import Titles
 from sparkbuild.agent.wanted import Wanted, Wish, check_archive, of_request
@@ -38,7 +39,7 @@ _PINNED = ("artifact", "list")  # named by content, or by a caller who knows it
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "dst", "key", "parts", "what": see `wanted.of_request`, "min_free", "full", "verify": "quick"
     or "full", "bwlimit": bytes per second or 0, "streams": files at once, "linked": files may have other names,
-    "peers": see peersource}.
+    "peers": see peersource, "task": what doit calls it}.
 
     Result {"bytes": written, "total": of all files, "files", "copied", "adopted", "repaired_chunks", "removed",
     "links": made, "read": bytes from the sources, "received": from peers, "about"}. `full` reads every file that is
@@ -120,7 +121,12 @@ class _Staging:
         adopter = Adopter(self.algorithm, self.request.get("verify") == "full", self.opener.from_nas, check.moved)
         linked = bool(self.request.get("linked"))
         assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, linked, adopter)
-        tasks = [assessor.task(wanted) for wanted in self.wish.files]
+        files, others = as_staged(self.wish.files, self.before, self.request)
+        tasks = [assessor.task(wanted) for wanted in files]
+        del files
+        for task in tasks:
+            if task.do in (COPY, REPAIR) and task.wanted.name in others:
+                raise others[task.wanted.name]
         names = {wanted.name for wanted in self.wish.files} | {link.name for link in self.wish.links}
         gone = [name for name in self.known if name not in names and folder.holds(self.dst, name)]
         gone += [name for name in links.gone(self.dst, self.links, names) if name not in gone]

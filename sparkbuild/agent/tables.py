@@ -13,7 +13,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from sparkbuild.agent import nas, safetensors
+from sparkbuild.agent import nas, rowsplit, safetensors
 from sparkbuild.agent.ledger import safe_name
 from sparkbuild.agent.protocol import AgentError
 from sparkbuild.agent.safetensors import Header, Tensor
@@ -35,7 +35,7 @@ _ENTRY = rb'"((?:[^"\\]*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale))"\s*:
 
 class Shard(NamedTuple):
     """A file with a table in it. `link` is the text of its link ("" for a file of its own), `blob` the name of what it
-    links to in a hub cache, which says its content; `size` in bytes.
+    links to in a hub cache, which says its content; `size` in bytes. `version`: see nas.version.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Shard(NamedTuple):
     blob: str
     size: int
     header: Header
+    version: dict[str, int]
 
 
 class Table(NamedTuple):
@@ -96,16 +97,7 @@ class Model:
         scales = [name for name in found if name.endswith(".scale")]
         if len(weights) != 1 or len(scales) != 1:
             self._refuse_broken_index()
-            raise AgentError(
-                f"the model has not exactly one lookup table for layer {layer}",
-                kind="config",
-                where=self._told_by(),
-                found=", ".join(sorted(found)) or "nothing of that name",
-                wanted=f"layers.{layer}.engram.embed.weight and .scale",
-                next=f"write layers = {others} in the staging block, or correct its `src`"
-                if (others := [one for one in self.layers() if one != layer])
-                else _SRC,
-            )
+            raise self._not_one(layer, sorted(found))
         weight, scale = weights[0], scales[0]
         if weight.removesuffix(".weight") != scale.removesuffix(".scale") or found[weight] != found[scale]:
             raise AgentError(
@@ -130,6 +122,26 @@ class Model:
             )
         return table
 
+    def _not_one(self, layer: int, found: list[str]) -> AgentError:
+        others = [one for one in self.layers() if one != layer]
+        what, next_ = f"the model has not exactly one lookup table for layer {layer}", _SRC
+        if layer in rowsplit.layers_of(rowsplit.engram(self.config)) and len(found) < len(_PARTS):
+            # The model has one, so nobody is to leave that layer out.
+            if self.index_sha256:
+                what, next_ = f"{INDEX} lacks the lookup table of layer {layer}", f"the index is broken: {_AGAIN}"
+            else:
+                next_ = "is a shard missing? Compare the folder with what it was downloaded or copied from"
+        elif others and not found:
+            next_ = f"write layers = {others} in the staging block, or correct its `src`"
+        return AgentError(
+            what,
+            kind="config",
+            where=self._told_by(),
+            found=", ".join(found) or "nothing of that name" + (f", but of layer {_listed(others)}" if others else ""),
+            wanted=f"layers.{layer}.engram.embed.weight and .scale",
+            next=next_,
+        )
+
     def layers(self) -> list[int]:
         """The layers that have something of a lookup table."""
         names = map(_OF_TABLE.fullmatch, self._tensors())
@@ -144,8 +156,15 @@ class Model:
         data = nas.small(path, _INDEX_LIMIT) if self.index_sha256 else None
         if data is None:
             return
+        odd: list[str] = []
+
+        def types(pairs: list[tuple[str, Any]]) -> dict[str, type]:
+            tables = [(key, value) for key, value in pairs if _OF_TABLE.fullmatch(key)]
+            odd.extend(f"{key}: {_json(value)}" for key, value in tables if self._weight_map.get(key, "") != value)
+            return {key: type(value) for key, value in pairs[:99]}
+
         try:
-            index = json.loads(data, object_pairs_hook=lambda pairs: {key: type(value) for key, value in pairs[:99]})
+            index = json.loads(data, object_pairs_hook=types)
         except (ValueError, RecursionError) as error:
             what, found, wanted = f"{INDEX} is no JSON", f"{error}; {len(data)} bytes in all", "a JSON object"
             raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
@@ -153,6 +172,9 @@ class Model:
             what, wanted = f"{INDEX} has no weight_map", '{"weight_map": {tensor: file}}'
             found = f"the keys {', '.join(map(repr, index))}" if isinstance(index, dict) and index else "nothing in it"
             raise AgentError(what, kind="config", where=path, found=found[:200], wanted=wanted, next=_AGAIN)
+        if odd:
+            what, wanted = f"{INDEX} names no file for a lookup table", "the name of a file, in plain letters"
+            raise AgentError(what, kind="config", where=path, found=odd[0], wanted=wanted, next=_AGAIN)
 
     def _told_by(self) -> str:
         """What says which tensors there are."""
@@ -229,6 +251,14 @@ class Model:
         return config, hashlib.sha256(data).hexdigest()
 
 
+def _json(value: Any) -> str:
+    return "an object" if isinstance(value, dict) else json.dumps(value, default=lambda _: {})[:200]
+
+
+def _listed(layers: list[int]) -> str:
+    return ", ".join(map(str, layers))
+
+
 def _shard(name: str, path: str) -> Shard:
     link = link_text(path)  # before it is opened; read again when the copy is done
     above, _, blob = link.rpartition("/")
@@ -236,7 +266,8 @@ def _shard(name: str, path: str) -> Shard:
     try:
         header = safetensors.read(source)
         source.check()
-        return Shard(name, path, link, blob if os.path.basename(above) == "blobs" else "", source.size, header)
+        blob = blob if os.path.basename(above) == "blobs" else ""
+        return Shard(name, path, link, blob, source.size, header, source.version)
     finally:
         source.close()
 

@@ -56,6 +56,11 @@ class Wanted(NamedTuple):
         """What messages call it."""
         return self.title or self.name
 
+    @property
+    def is_its_source(self) -> bool:
+        """Is it the file of its source, byte for byte? Else no sha256 of the one is one of the other."""
+        return self.source.get("kind") == "file" and self.extents in ((), ((0, self.size),))
+
     def is_in(self, record: Record | None) -> bool:
         """Does this record tell of the same content? Sizes and times prove nothing, so they are not asked."""
         if record is None or record.size != self.size or record.extents != self.extents:

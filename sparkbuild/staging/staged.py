@@ -115,6 +115,7 @@ class StagedKind:
             "linked": spec.linked,
             "full": run.force or bool(run.options.get("full")),
             "owner": owner(goal, run.root),
+            "task": goal.task,
         }
         givers: tuple[str, ...] = ()
         if spec.shared and self._nodes is not None:

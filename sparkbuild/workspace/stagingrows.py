@@ -70,6 +70,8 @@ def _check_ranges(ranges: Ranges, keys: Path, ranks: int | None, findings: Findi
             findings.add(keys, what, found=found, wanted="[first row, end], as in [0, 100]: rows 0 to 99")
         elif low < high:
             owners.append((low, high, rank))
+    if any(low < 0 or high < low for low, high in ranges):
+        return  # what the others should be depends on what these are meant to be
     end, last = 0, None
     for low, high, rank in sorted(owners):
         mend = f"have the range of rank {rank} begin at {end}: [{end}, {high}]" if end < high else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 Place = tuple[str | int, ...]  # from the top of the file: ("staging", 0, "src")
 LIMIT = 1024 * 1024  # bytes; a recipe is a few KiB, and this is read on every `doit list`
+
+# How tomli's words begin where something is given again: to a table, to one in braces, to a list.
+_TWICE = ("Duplicate inline table key", "Cannot mutate immutable namespace", "Cannot declare", "Cannot overwrite")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -135,4 +139,15 @@ def _parse(text: str, path: Path | str, root: Path | str) -> dict[str, Any]:
         )
     lines = text.split("\n")
     code = lines[line - 1].strip()[:120] if line <= len(lines) else ""
-    raise ConfigError(f"{shown} is not TOML", where=f"{shown}:{line}", found=f"{found}: {code}" if code else found)
+    found, wanted, next_ = _in_words(found)
+    found = f"{found}: {code}" if code else found
+    raise ConfigError(f"{shown} is not TOML", where=f"{shown}:{line}", found=found, wanted=wanted, next=next_)
+
+
+def _in_words(refusal: str) -> tuple[str, str, str]:
+    """What tomli says, as (found, wanted, next)."""
+    if not refusal.startswith(_TWICE):
+        return refusal, "", ""
+    names = re.findall(r"'([^']*)'", refusal)
+    found = f"`{'.'.join(names)}` is there twice" if names else "a key that is there twice"
+    return found, "each key and each table once", "take one of the two out, or write them as one"

@@ -133,7 +133,9 @@ def test_without_blobs_rows_speak_for_themselves(tmp_path: Path) -> None:
     one = make(tmp_path / "one", vocab=50)
     same, other = make(tmp_path / "same", vocab=50), make(tmp_path / "other", vocab=50, seed=1)
     found = plan(one.folder).files
-    assert [file.identity for file in plan(same.folder).files] == [file.identity for file in found]
+    for copy, file in zip(plan(same.folder).files, found, strict=True):
+        assert {key for key in file.identity if copy.identity[key] != file.identity[key]} <= {"mtime_ns", "ctime_ns"}
+        assert copy.identity["ctime_ns"] == (same.folder / file.source["path"].rpartition("/")[2]).stat().st_ctime_ns
     assert [file.size for file in plan(other.folder).files] == [file.size for file in found]
     assert all(a.identity != b.identity for a, b in zip(plan(other.folder).files, found, strict=True))
     assert all(a.identity != b.identity for a, b in zip(plan(one.folder, revision="x").files, found, strict=True))
@@ -187,8 +189,90 @@ def test_what_is_told_of_a_split_can_be_pasted(tmp_path: Path, split: Any, what:
     assert again.about["layers"] == plan(made.folder, split="even", tp=2).about["layers"]
 
 
-def test_the_example_is_that_of_recipes() -> None:
-    assert rowsplit.EXAMPLE == stagingrows.EXAMPLE == rowsplit.written({1: [(0, 100), (100, 250)]})
+def test_the_example_of_recipes_is_written_as_ours() -> None:
+    assert rowsplit.written({1: [(0, 100), (100, 250)]}) == stagingrows.EXAMPLE
+
+
+def pasted_split(said: dict[str, str]) -> dict[str, Any]:
+    """What a message says to write, as a recipe gives it to the planner."""
+    text = said["next"][said["next"].index("layers = [") :].replace(" and split", "\nsplit")
+    read = tomli.loads(text)
+    return {"layers": read["layers"], "split": msgspec.to_builtins(msgspec.convert(read["split"], Split))}
+
+
+@pytest.mark.parametrize("key", ["engram_vocab_size", "engram_n_heads", "engram_max_ngram_size", "engram_layer_ids"])
+@pytest.mark.parametrize("value", [None, "x"])
+def test_ranges_instead_of_a_config_can_be_pasted(tmp_path: Path, key: str, value: Any) -> None:
+    made = make(tmp_path / "m", vocab=50)
+    change_config(made, **{key: value})
+    said = refused(made.folder, split="heads", tp=3, rank=0)
+    assert (said["what"], said["where"]) == (f"config.json has no usable {key}", str(made.folder / "config.json"))
+    pasted = pasted_split(said)
+    assert pasted["layers"] == [1, 14]
+    (made.folder / "config.json").unlink()
+    found = plan(made.folder, tp=3, rank=0, **pasted)
+    assert found.about["layers"] == plan(made.folder, tp=3, rank=0, layers=[1, 14]).about["layers"]
+
+
+def test_a_number_that_is_too_big_is_told_its_bound(tmp_path: Path) -> None:
+    made = make(tmp_path / "m", vocab=50)
+    change_config(made, engram_vocab_size=10**15)
+    said = refused(made.folder)
+    assert (said["found"], said["wanted"]) == ("1000000000000000", f"a whole number from 1 to {2**40 - 1}")
+    change_config(made, engram_layer_ids=[1, -2])
+    assert refused(made.folder)["wanted"] == f"a list of whole numbers from 0 to {2**40 - 1}"
+
+
+@pytest.mark.parametrize("config", [True, False])
+def test_ranges_for_a_layer_that_is_not_there(tmp_path: Path, config: bool) -> None:
+    made = make(tmp_path / "m", vocab=50)
+    if not config:
+        (made.folder / "config.json").unlink()
+    halves = {str(layer): [[0, 5], [5, table.rows]] for layer, table in made.tables.items()}
+    more = {"layers": [1, 14], "tp": 2, "rank": 0}
+    said = refused(made.folder, split={**halves, "15": [[0, 5], [5, 9]]}, **{**more, "rank": 1})
+    assert said["what"] == "layer 15 has no lookup table in this model"
+    assert said["found"] == "ranges for layer 1, 14, 15 in `split`; the model has tables of layer 1, 14"
+    assert "split = { 1 = [[0, 1293], [1293, 2586]], 14 = " in said["next"]
+    assert list(plan(made.folder, split=halves, **{**more, "layers": [14]}).about["layers"]) == ["14"], "it has layer 1"
+
+
+def test_an_index_that_lacks_a_layer_of_the_config(tmp_path: Path) -> None:
+    """To leave the layer out would stage a model without it."""
+    made = make(tmp_path / "m", vocab=50)
+    index = made.folder / INDEX
+    whole = json.loads(index.read_text())["weight_map"]
+    for gone in (".1.engram.embed.", ".1.engram.embed.scale"):
+        index.write_text(json.dumps({"weight_map": {name: file for name, file in whole.items() if gone not in name}}))
+        for layers in ([], [1], [1, 14]):
+            said = refused(made.folder, layers=layers)
+            assert said["what"] == f"{INDEX} lacks the lookup table of layer 1"
+            assert said["where"] == str(index)
+            assert "fetch it again" in said["next"]
+            assert "layers" not in said["next"]
+    assert said["found"] == "layers.1.engram.embed.weight"
+
+
+@pytest.mark.parametrize("value", [3, None, ["a"], {"file": "a"}, 'a"b'])
+def test_an_index_that_names_no_file(tmp_path: Path, value: Any) -> None:
+    made = make(tmp_path / "m", vocab=50)
+    index = made.folder / INDEX
+    whole = json.loads(index.read_text())["weight_map"]
+    index.write_text(json.dumps({"weight_map": {**whole, "layers.14.engram.embed.scale": value}}))
+    said = refused(made.folder)
+    assert said["what"] == f"{INDEX} names no file for a lookup table"
+    shown = "an object" if isinstance(value, dict) else json.dumps(value)
+    assert said["found"] == f"layers.14.engram.embed.scale: {shown}"
+
+
+def test_a_model_that_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"x")
+    for src, found in ((path, "a file"), (path / "deeper", f"{path} is a file")):
+        said = refused(src)
+        assert (said["where"], said["found"], said["wanted"]) == (str(src), found, "a folder")
+        assert str(tmp_path) in said["next"]
+        assert "findmnt" not in said["next"]
 
 
 def test_ranks_without_heads(tmp_path: Path) -> None:
@@ -285,7 +369,7 @@ def test_two_tables_for_one_layer(tmp_path: Path) -> None:
     shard(tmp_path / "a.safetensors", table("layers.1.engram.embed", 10) + table("mtp.layers.1.engram.embed", 10))
     assert "not exactly one" in refused(tmp_path, layers=[1])["what"]
     shard(tmp_path / "a.safetensors", table("layers.11.engram.embed", 10) + table("xlayers.1.engram.embed", 10))
-    assert refused(tmp_path, layers=[1])["found"] == "nothing of that name"
+    assert refused(tmp_path, layers=[1])["found"] == "nothing of that name, but of layer 11"
 
 
 @pytest.mark.parametrize(

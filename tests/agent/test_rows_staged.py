@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,166 @@ def test_a_checkpoint_that_is_cut_leaves_nothing(tmp_path: Path, dst: Path) -> N
     assert answer.last["kind"] == "integrity"
     assert answer.last["where"] == str(path)
     assert not dst.exists() or not list(dst.glob("*.bin"))
+
+
+def change_a_row(made: Checkpoint, layer: int, row: int) -> None:
+    """A row of the shard in place, its size and mtime as before, one that is no sample."""
+    path = made.folder / made.files[layer]
+    about = path.stat()
+    at = path.read_bytes().index(made.tables[layer].weight[256 * row : 256 * row + 256])
+    flip(path, at + 7)
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+
+KINDS = [("packed", {}), ("page15", {}), ("sparse-copy", {}), ("sparse-copy", {"complete_shard": True})]
+
+
+@pytest.mark.parametrize(("kind", "more"), KINDS, ids=str)
+def test_a_changed_row_of_a_plain_folder_is_noticed_when_asked(
+    tmp_path: Path, dst: Path, kind: str, more: dict[str, Any]
+) -> None:
+    made = make(tmp_path / "m", vocab=50)
+    wanted = request(made, dst, kind=kind, **more)
+    first = staged(wanted)
+    lo, _ = first["about"]["layers"]["1"]
+    before = {path.name: path.read_bytes() for path in dst.iterdir() if path.is_file()}
+    assert staged({**wanted, "full": True})["read"] == 0, "nothing of it changed"
+    change_a_row(made, 1, lo + 2)
+    assert staged(wanted)["bytes"] == 0, "not asked for"
+    assert problems(look(dst, full=True)) == []
+    found = staged({**wanted, "full": True})
+    assert found["read"] >= found["bytes"] > 0
+    after = {path.name: path.read_bytes() for path in dst.iterdir() if path.is_file()}
+    other = [name for name in after if after[name] != before[name]]
+    assert len(other) == 1
+    assert sum(a != b for a, b in zip(after[other[0]], before[other[0]], strict=True)) == 1
+    assert staged({**wanted, "full": True})["read"] == 0
+
+
+def test_a_blob_that_was_touched_is_not_read_again(tmp_path: Path, dst: Path) -> None:
+    made = make(tmp_path / "m", vocab=50, as_hub_cache=True)
+    wanted = request(made, dst)
+    staged(wanted)
+    for path in made.cache.glob("**/blobs/*"):
+        os.utime(path)
+    assert staged({**wanted, "full": True})["read"] == 0
+
+
+@pytest.mark.parametrize(("kind", "more"), KINDS, ids=str)
+def test_no_chunk_is_mended_from_another_source(tmp_path: Path, dst: Path, kind: str, more: dict[str, Any]) -> None:
+    """And the damaged file is not given up for it."""
+    made = make(tmp_path / "m", vocab=50)
+    wanted = {**request(made, dst, kind=kind, **more), "task": "stage:big:dgx1:engram"}
+    found = staged(wanted)
+    lo, _ = found["about"]["layers"]["1"]
+    name = made.files[1] if kind == "sparse-copy" else found["about"]["tables"]["1"]["file"]
+    flip(dst / name, 9)
+    before = {path.name: path.read_bytes() for path in dst.iterdir() if path.is_file()}
+    change_a_row(made, 1, lo + 2)
+    answer = call("stage", wanted)
+    said = answer.last
+    assert (said["event"], said["kind"]) == ("error", "integrity")
+    assert said["what"] == f"the source of {name} is another by now than the one it was staged from"
+    assert said["where"] == str(made.folder / made.files[1])
+    assert said["found"] != said["wanted"]
+    assert all(" bytes, changed at " in said[part] and ", ctime 20" in said[part] for part in ("found", "wanted"))
+    assert said["next"].startswith("doit -a stage:big:dgx1:engram stages the new one as a whole")
+    assert {path.name: path.read_bytes() for path in dst.iterdir() if path.is_file()} == before
+    assert len(problems(look(dst))) == 1
+    staged({**wanted, "full": True})
+    assert problems(look(dst, full=True)) == []
+
+
+def as_of_old(dst: Path) -> None:
+    """Make a ledger one of a sparkbuild that knew nothing of the times of a shard."""
+    path = dst / ".sparkbuild/ledger.json"
+    value = json.loads(path.read_text())
+    for file in value["files"]:
+        for one in file["source"].get("tables", [file["source"]]):
+            for key_ in ("size", "mtime_ns", "ctime_ns"):
+                one.pop(key_, None)
+    path.write_text(json.dumps(value))
+
+
+def test_a_folder_of_old_is_mended_and_read_once_when_asked(tmp_path: Path, dst: Path) -> None:
+    made = make(tmp_path / "m", vocab=4000)
+    wanted = request(made, dst)
+    total = staged(wanted)["total"]
+    as_of_old(dst)
+    flip(dst / "engram-l14-r1of2.bin", 2 * CHUNK + 5)
+    found = staged(wanted)
+    assert (found["repaired_chunks"], found["copied"]) == (1, 0)
+    assert staged({**wanted, "full": True})["bytes"] == total
+    assert staged({**wanted, "full": True})["bytes"] == 0
+
+
+def spoil_blob(made: Checkpoint, layer: int, row: int) -> Path:
+    """A wrong byte in a blob of the cache, whose name stays; the blob."""
+    path = (made.folder / made.files[layer]).resolve()
+    flip(path, path.read_bytes().index(made.tables[layer].weight[256 * row : 256 * row + 7]) + 7)
+    return path
+
+
+def test_all_of_a_blob_is_compared_with_its_name(tmp_path: Path, dst: Path) -> None:
+    made = make(tmp_path / "m", vocab=50, as_hub_cache=True)
+    wanted = request(made, dst, kind="sparse-copy", complete_shard=True, tp=1, rank=0)
+    blob = spoil_blob(made, 1, 5)
+    answer = call("stage", wanted)
+    assert (answer.last["event"], answer.last["kind"]) == ("error", "integrity")
+    assert answer.last["wanted"] == f"sha256 {blob.name}"
+    assert f"sha256sum {made.folder / made.files[1]}" in answer.last["next"]
+    assert not (dst / made.files[1]).exists()
+    spoil_blob(made, 1, 5)  # the byte is right again
+    staged(wanted)
+    assert (dst / made.files[1]).read_bytes() == blob.read_bytes()
+
+
+def test_rows_that_are_suspected_are_read_anew_once_they_are_gone(tmp_path: Path, dst: Path) -> None:
+    """A wrong byte of a blob passes where only rows are read; with its name the same, nothing reads it again."""
+    made = make(tmp_path / "m", vocab=50, as_hub_cache=True)
+    wanted = request(made, dst, rank=0)
+    table = made.tables[1]
+    spoil_blob(made, 1, 5)
+    lo, hi = staged(wanted)["about"]["layers"]["1"]
+
+    def row() -> bytes:
+        opened = Packed(dst / "engram-l1-r0of2.bin", 1, lo, hi, table.rows)
+        found = opened.row(5)
+        opened.close()
+        return found
+
+    assert row() != table.row(5)
+    spoil_blob(made, 1, 5)
+    assert staged({**wanted, "full": True})["read"] == 0
+    (dst / "engram-l1-r0of2.bin").unlink()
+    assert staged(wanted)["copied"] == 1
+    assert row() == table.row(5)
+
+
+def test_a_chunk_that_the_source_gives_otherwise_now(tmp_path: Path, dst: Path) -> None:
+    """The packed file has another sha256 than any file of the source, so nobody is sent to compare them."""
+    made = make(tmp_path / "m", vocab=50, as_hub_cache=True)
+    wanted = request(made, dst, rank=0)
+    staged(wanted)
+    name = "engram-l1-r0of2.bin"
+    flip(dst / name, 9)
+    spoil_blob(made, 1, 5)
+    said = call("stage", wanted).last
+    assert said["what"] == f"{name} is not what was wanted"
+    assert "of the file that is made from it" in said["found"]
+    assert said["next"].startswith("run again: all of it is made anew then")
+    assert staged(wanted)["copied"] == 1, "what was said is true"
+    assert problems(look(dst, full=True)) == []
+
+
+def test_another_table_is_mended_though_one_changed(tmp_path: Path, dst: Path) -> None:
+    made = make(tmp_path / "m", vocab=50)
+    wanted = request(made, dst)
+    lo, _ = staged(wanted)["about"]["layers"]["1"]
+    change_a_row(made, 1, lo + 2)
+    flip(dst / "engram-l14-r1of2.bin", 5000)
+    assert staged(wanted)["repaired_chunks"] == 1
+    assert problems(look(dst, full=True)) == []
+    (dst / "engram-l1-r1of2.bin").unlink()
+    assert "is another by now" in call("stage", wanted).last["what"]
+    assert staged({**wanted, "full": True})["copied"] == 1

@@ -128,7 +128,7 @@ BAD: dict[str, tuple[Any, bytes, str]] = {
     "a true shape": ({"x": entry("U8", [True], 0, 1)}, b"1", "'x' is no tensor"),
     "a fraction": ({"x": {"dtype": "U8", "shape": [1.0], "data_offsets": [0, 1]}}, b"1", "'x' is no tensor"),
     "a huge number": ({"x": entry("U8", [10**30], 0, 1)}, b"1", "'x' is no tensor"),
-    "backwards": ({"x": entry("U8", [1], 1, 0)}, b"1", "'x' is outside"),
+    "backwards": ({"x": entry("U8", [1], 1, 0)}, b"1", "'x' ends before it begins"),
     "past the end": ({"x": entry("U8", [2], 0, 2)}, b"1", "'x' is outside"),
     "another size": ({"x": entry("BF16", [3], 0, 5)}, b"12345", "another size"),
     "half a byte": ({"x": entry("F4", [3], 0, 1)}, b"1", "another size"),
@@ -144,6 +144,15 @@ BAD: dict[str, tuple[Any, bytes, str]] = {
 def test_what_no_reader_would_take(tmp_path: Path, case: str) -> None:
     entries, data, what = BAD[case]
     assert what in refused(write(tmp_path / "a.safetensors", entries, data))["what"]
+
+
+def test_sizes_are_told_in_whole_numbers(tmp_path: Path) -> None:
+    said = refused(write(tmp_path / "a", {"x": entry("F8_E4M3", [5171, 256], 0, 1)}, b"1"))
+    assert (said["found"], said["wanted"]) == ("1 bytes", "1323776 bytes for F8_E4M3 [5171, 256]")
+    said = refused(write(tmp_path / "b", {"x": entry("F4", [3], 0, 1)}, b"1"))
+    assert said["wanted"] == "12 bits for F4 [3]"
+    said = refused(write(tmp_path / "c", {"x": entry("U8", [2], 5, 3)}, b"12345"))
+    assert said["found"] == "data_offsets [5, 3]"
 
 
 def test_a_huge_header_is_not_read(tmp_path: Path) -> None:

@@ -136,6 +136,18 @@ def test_ranges_that_overlap(tmp_path: Path) -> None:
         assert text in found
 
 
+@pytest.mark.parametrize("first", ["[-1, 100]", "[100, 7]"])
+def test_of_ranges_that_are_none_that_is_told_alone(tmp_path: Path, first: str) -> None:
+    put(tmp_path, "config.toml", '[nodes.dgx1]\n[nodes.dgx2]\n[clusters.two]\nnodes = ["dgx1", "dgx2"]\n')
+    text = f"{ROWS}split = [{first}, [100, 2586]]\n"
+    put(tmp_path, "recipes/demo/recipe.toml", HEAD.replace('"local"', '"two"') + text)
+    found = str(load(tmp_path).problems["recipes/demo"])
+    assert f"{first} of rank 0" in found
+    assert "begin at" not in found
+    assert "no range" not in found
+    assert "overlap" not in found
+
+
 def patterns(kind: Any, seen: set[Any]) -> Iterator[Any]:
     """Every annotation below a shape that has a pattern."""
     if get_origin(kind) is Annotated and any(getattr(one, "pattern", None) for one in kind.__metadata__):

@@ -165,6 +165,28 @@ def test_what_is_no_toml(tmp_path: Path, data: bytes, line: int, says: str) -> N
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("split = { 1 = [[0, 5]], 1 = [[0, 9]] }\n", "`1` is there twice: split = {"),
+        ("a = { b = 1, b = 2 }\n", "`b` is there twice"),
+        ("a = { b = { c = 1 }, b.c = 2 }\n", "`b.c` is there twice"),
+        ("a = { x = 1 }\na.y = 2\n", "`a` is there twice: a.y = 2"),
+        ("a = [1]\n[[a]]\n", "`a` is there twice: [[a]]"),
+        ("[a]\n[a]\n", "`a` is there twice: [a]"),
+        ("a = 1\na = 2\n", "a key that is there twice: a = 2"),
+    ],
+)
+def test_what_is_there_twice(tmp_path: Path, text: str, name: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="is not TOML") as caught:
+        toml.read(path, Config, tmp_path)
+    assert caught.value.found.startswith(name)
+    assert caught.value.wanted == "each key and each table once"
+    assert caught.value.next == "take one of the two out, or write them as one"
+
+
 def test_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name, says in (("gone", "does not exist"), ("folder", "is a folder")):
