@@ -171,8 +171,18 @@ def refused(goal: Goal, verdict: Verdict) -> SparkbuildError | None:
 
 
 def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
-    """What the source is, as far as a look could tell; why it cannot be staged from says `preflight`."""
-    return tuple(Reason("source", text) for text in about.lines(fact.get("about") or {}))
+    """What the source is, and what the folder has of it, as far as a look could tell; why it cannot be staged from says
+    `preflight`.
+    """
+    there = fact.get("found") or {"files": 0, "bytes": 0}
+    found = [Reason("found", _found(**there))] if there["files"] else []
+    return (*(Reason("source", text) for text in about.lines(fact.get("about") or {})), *found)
+
+
+def _found(files: int, bytes: int) -> str:  # noqa: A002 - as the agent calls them
+    """What was not staged from here, or lost its ledger, and is kept when it proves right."""
+    be = "is" if files == 1 else "are"
+    return f"{size(bytes)} in {about.count(files, 'file')} {be} there already and will be compared with the source"
 
 
 def _absent(goal: Goal, fact: dict[str, Any], last: Made | None) -> Reason:
