@@ -61,7 +61,7 @@ class Session:
         benches = any(recipe.spec.bench for recipe in self.workspace.recipes.values())
         self.pools = Pools({**_POOLS, **dict.fromkeys(config.nodes, 1), **config.pools})
         self.kinds: Mapping[str, Kind] = kinds(
-            str(root), self.nodes, self.pools, self._target if benches else None, self.holders, self.forced
+            str(root), self.nodes, self.pools, self._target if benches else None, self.holders, forced=self.forced
         )
         self.observer = Observer(self.kinds, self.nodes.agent)
         self.state = StateStore(root / STATE_FILE)
