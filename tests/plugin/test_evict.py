@@ -271,6 +271,30 @@ def test_a_protected_recipe_keeps_its_data(models: Models) -> None:
     assert there(models) == ["b", "c", "d"]
 
 
+def test_the_old_folder_of_a_block_is_named_with_what_removes_it(tmp_path: Path) -> None:
+    models = Models(tmp_path / "w")
+    models.recipe("k", {"model.bin": MIB})
+    models.stage("k")
+    path = models.root / "recipes/k/recipe.toml"
+    path.write_text(path.read_text().replace(str(models.folder("k")), str(models.folder("new"))))
+    models.stage("k")
+    line = one_line(models.ok("verify").out, "k:data; never served")
+    assert line.startswith(f"local  {models.folder('k')}: 1.1 MB of ")
+    command = f"rm -r {models.folder('k')}"
+    assert f"; no recipe wants it: it goes with {command} on local, and first where doit stage --evict has" in line
+    subprocess.run(command.split(), check=True)
+    assert "no recipe wants" not in models.ok("verify").out
+    (models.folder("new") / "model.bin").rename(models.root / "model.bin")
+    shutil.rmtree(models.folder("new"))
+    models.folder("new").mkdir()
+    (models.root / "model.bin").rename(models.folder("new") / "model.bin")
+    models.recipe("z", {"z.bin": 1000})
+    models.stage("k", "z")
+    models.drop("k")
+    line = one_line(models.ok("verify").out, "whose recipe is gone")
+    assert f"and it is not evicted: its files were there before; by hand: rm -r {models.folder('new')}" in line
+
+
 def test_data_of_a_recipe_that_is_gone_may_go(models: Models) -> None:
     models.drop("b")
     models.recipe("d", {"model.bin": 16 * MIB})
