@@ -97,6 +97,18 @@ def test_force_without_the_source_is_told_before_anything_is_done(tmp_path: Any)
         assert shown["refused"]["what"] == "the folder to stage from is not there"
 
 
+def test_a_workspace_that_stages_nothing_says_so(tmp_path: Any) -> None:
+    models = Models(tmp_path / "w")
+    models.recipe("one", {})
+    path = models.root / "recipes/one/recipe.toml"
+    path.write_text(path.read_text().partition("\n[[staging]]")[0] + "\n")
+    for words in (["stage"], ["plan", "stage"], ["stage", "--evict"]):
+        done = models.fails(*words)
+        assert done.code == 3
+        assert "no recipe has a [[staging]] block: there is nothing to stage" in done.err
+        assert "did you mean" not in done.err
+
+
 def test_auto_is_as_without_it(idle: Demo) -> None:
     assert idle.states("serve:demo", "--stage=auto") == idle.states("serve:demo")
 
