@@ -113,7 +113,7 @@ def _unlink_export(request: dict[str, Any], export: attached.Export, reporter: R
             size = place.unlink_file(name)
             freed, files = freed + (size or 0), files + (size is not None)
             files += place.unlink_link(name, text)
-        reporter.log(f"removed {files} names of the export {export.dst}")
+        reporter.log(f"removed {files} name{'' if files == 1 else 's'} of the export {export.dst}")
         freed += place.unlink_ours()
         left = [f"{export.dst}/{name}" for name in place.others()]
         _forget(request, export.dst)
@@ -137,7 +137,7 @@ def _remove(dst: str, has: Contents, place: _Folder, reporter: Reporter) -> dict
         size = place.unlink_file(record.name)
         freed, files = freed + (size or 0), files + (size is not None)
         reporter.progress("evict", freed, total)
-    reporter.log(f"removed {files} files of {dst}")
+    reporter.log(f"removed {files} file{'' if files == 1 else 's'} of {dst}")
     freed += place.unlink_ours()
     left = place.others()
     return {"freed": freed, "files": files, "left": left[:_NAMED], "others": len(left)}

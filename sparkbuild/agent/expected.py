@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import Any
 
 from sparkbuild.agent import digest, folder, ground, ledger, owned, wanted
@@ -17,10 +18,11 @@ from sparkbuild.agent.wanted import Wanted, Wish
 
 
 def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
-    """{"to_write": bytes, "wanted": bytes, "beside": bytes on the disk that the folder has now and that stay there by
-    other names, though it gets something else, "about": what the source is found to be, "refused": the fields of the
-    error that staging would end with, and its "part", "dst" or "source"; {} when it can be staged}. None, no "wanted"
-    and {} when the source cannot say.
+    """{"to_write": bytes, "wanted": bytes, "found": {"files", "bytes"} that are there without a record and have their
+    size: staging compares them, and writes them only where they are wrong, "beside": bytes on the disk that the folder
+    has now and that stay there by other names, though it gets something else, "about": what the source is found to be,
+    "refused": the fields of the error that staging would end with, and its "part", "dst" or "source"; {} when it can be
+    staged}. None, no "wanted" and {} when the source cannot say.
     """
     nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": {}}
     if "what" not in query:
@@ -43,6 +45,7 @@ def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
     return {
         "to_write": sum(there.lacking(item) for item in wish.files),
         "wanted": sum(Shape(item.size, item.extents).data for item in wish.files),
+        "found": {"files": len(there.found), "bytes": sum(there.found)},
         "beside": there.beside(),
         "about": wish.about,
         "refused": {**blocked.fields, "part": "dst"} if blocked is not None else {},
@@ -75,21 +78,32 @@ class _There:
         names = (record.digest for record in self.known.values())
         self.algorithm = digest.first_usable(names) if self.parts else ""
         self.kept: set[str] = set()
+        self.found: list[int] = []  # bytes of each file without a record that staging would keep, if it proves right
 
     def lacking(self, item: Wanted) -> int:
         """Bytes of a file that are still to be written."""
         shape = Shape(item.size, item.extents)
-        if item.is_in(self.known.get(item.name)):
-            try:
-                found = os.lstat(f"{self.dst}/{item.name}")
-            except (FileNotFoundError, NotADirectoryError):
-                found = None
-            if found is not None and found.st_size == item.size and (self.linked or found.st_nlink == 1):
+        record = self.known.get(item.name)
+        if record is None or item.is_in(record):
+            size = self._size(item.name)
+            if record is not None and size == item.size:
                 self.kept.add(item.name)
+                return 0
+            if record is None and size == item.size and (size or item.sha256):
+                self.found.append(shape.data)
                 return 0
         if f"{stem(item.name)}.chunks" not in self.parts:
             return shape.data
         return Part(self.dst, item.name, shape, item.identity, self.algorithm).lacking()
+
+    def _size(self, name: str) -> int | None:
+        """The size of a file that staging keeps under its name when its content is right."""
+        try:
+            found = os.lstat(f"{self.dst}/{name}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        own = stat.S_ISREG(found.st_mode) and (self.linked or found.st_nlink == 1)
+        return found.st_size if own and not folder.through_link(self.dst, name) else None
 
     def beside(self) -> int:
         """Bytes of files that are replaced or removed, and that the disk does not get back: exports have them too."""

@@ -3,6 +3,7 @@
 `<dst>/.sparkbuild/scrub.json`: {"format", "seal": which ledger, "file": index in it, "chunk", "since": when this round
 began, "ended": when the last one did, "round": how many ended, "unread": bytes of files that this round came by and
 could not compare: missing, or of another size}. The folder whose last round ended first is read first.
+What needs no reading is told each time, whoever's turn it is: files that are missing, of another size or kind, links.
 A file that is found damaged loses its stamp, so that the next look reads all of it, and staging mends it.
 """
 
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sparkbuild.agent import content, digest, folder, ledger, stamps
+from sparkbuild.agent import content, digest, folder, ledger, links, stamps
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside, locked, write_json
 from sparkbuild.agent.idle import be_idle
@@ -66,6 +67,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             done += size
             reporter.progress("scrub", done, max(total, done))
 
+        for scrub in scrubs:
+            scrub.glance()
         for scrub in sorted(scrubs, key=lambda scrub: scrub.cursor.ended):
             scrub.go_on(limit - done, moved)
     return {"read": done, "folders": [scrub.result() for scrub in scrubs]}
@@ -90,6 +93,21 @@ class _Scrub:
         else:
             self.made, self.cursor = made, _cursor(dst, made)
         self.titles = Titles(self.made.links)
+        self.told: set[str] = set()
+
+    def glance(self) -> None:
+        """Look at all names of the folder, and read nothing."""
+        found = {record.name: self._standing(record) for record in self.made.files}
+        texts = {name: f"{self.titles.of(name)} {text}" for name, text in found.items() if text}
+        wrong = {link.name: links.problem(self.dst, link) for link in self.made.links}
+        self._found(texts | {name: text for name, text in wrong.items() if text})
+
+    def _standing(self, record: Record) -> str:
+        """What lstat says against a file."""
+        found, text = content.standing(f"{self.dst}/{record.name}")
+        if found is not None and found.st_size != record.size:
+            return content.describe(record, found.st_size, ())
+        return text
 
     def left(self) -> int:
         """Bytes to the end of the round."""
@@ -110,7 +128,7 @@ class _Scrub:
 
     def go_on(self, limit: int, moved: Callable[[int], None]) -> None:
         """Read at most `limit` bytes, to the end of the round at most."""
-        if limit <= 0 or self.state != "ok" or not self.made.files:
+        if limit <= 0 or self.state == "busy" or not self.made.files:
             return
         began = time.monotonic()
         if not self.cursor.since:
@@ -135,9 +153,7 @@ class _Scrub:
 
     def _file(self, record: Record, end: int, passed: Callable[[int], None]) -> None:
         path, rest = f"{self.dst}/{record.name}", record.data - self._into(record)
-        found, text = content.standing(path)
-        if found is not None and found.st_size != record.size:
-            text = content.describe(record, found.st_size, ())
+        text = self._standing(record)
         unread = rest if text else 0
         if not text:
             bad: list[int] = []
@@ -149,11 +165,11 @@ class _Scrub:
                         whole = self._chunks(pages, record, bad, end, passed)
                     text = content.describe(record, record.size, tuple(bad))
                     if not whole:
-                        self._found(record, text)
+                        self._damaged(record, text)
                         return
             except OSError as error:
                 text, unread = content.unreadable(error), rest
-        self._found(record, text)
+        self._damaged(record, text)
         at = self.cursor
         self.cursor = at._replace(file=at.file + 1, chunk=0, unread=at.unread + unread)
         self._save()
@@ -174,9 +190,15 @@ class _Scrub:
                 bad.append(index)
         return True
 
-    def _found(self, record: Record, text: str) -> None:
-        """Believe that a file is damaged if it is still the one of this ledger, and nobody is about to change it."""
-        if not text:
+    def _damaged(self, record: Record, text: str) -> None:
+        self._found({record.name: f"{self.titles.of(record.name)} {text}"} if text else {})
+
+    def _found(self, texts: dict[str, str]) -> None:
+        """Believe that files and links are damaged if they are still those of this ledger, and nobody is about to
+        change them. `texts` by name; what was told is not told again.
+        """
+        new = {name: text for name, text in texts.items() if name not in self.told}
+        if not new:
             return
         try:
             still = ledger.read(self.dst)
@@ -186,10 +208,12 @@ class _Scrub:
             self.state = "busy"
             return
         self.state = "damaged"
-        self.problems.append({"file": record.name, "text": f"{self.titles.of(record.name)} {text}"})
+        self.told |= set(new)
+        self.problems += [{"file": name, "text": text} for name, text in new.items()]
         known = stamps.read(self.dst, self.made)
-        if known.pop(record.name, None) is not None:
-            stamps.write(self.dst, self.made, known)
+        left = {name: stamp for name, stamp in known.items() if name not in new}
+        if left != known:
+            stamps.write(self.dst, self.made, left)
 
     def _save(self) -> None:
         with contextlib.suppress(OSError):  # a folder that cannot be written to is read from its start each time

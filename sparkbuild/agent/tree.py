@@ -51,7 +51,7 @@ def problem(folder: str) -> str:
                 return f"{path} is not as it was built"
             fresh[path] = stamp
     if missing:
-        return f"{missing[0]} is missing" + (f", and {len(missing) - 1} more files" if len(missing) > 1 else "")
+        return f"{missing[0]} is missing" + (f", and {len(missing) - 1} more" if len(missing) > 1 else "")
     if fresh:
         with suppress(OSError):  # a full or read-only disk costs time, not the verdict
             write_json(cache, {"stamps": {**stamps, **fresh}})

@@ -38,18 +38,18 @@ _NOTHING = {"bytes": 0, "chunks": 0, "whole": ()}
 
 
 def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]:
-    """Query {"store", "dst", "key", "full", "linked", "what", "of": recipe/block}; see `_fact` for the answer.
-    Content is only looked at when the ledger has that key (an empty or missing key is any).
+    """Query {"store", "dst", "key", "full", "linked", "what", "of": recipe/block, "source": true}; see `_fact` for
+    the answer. Content is only looked at when the ledger has that key (an empty or missing key is any).
 
     Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read, "begun":
     a staging (or a removal) did not end there, "evicted": see `evicted.told`, "before": see `index.before`}. Then, and
     with another key, "to_write" is what staging would write, "wanted" all that it would have in the folder, and "about"
     what the source is, if the query has "what" (see `wanted.of_request`) and the source is there; of the source only
     tables of contents are read. "refused" says why it cannot be staged, see `expected`; also where something is to be
-    mended.
+    mended, and with "source", which is for data that is to be staged again though it may be whole.
     """
     dst = inside(query.get("store", ""), query["dst"])
-    if query.get("key") and not query.get("full"):
+    if query.get("key") and not query.get("full") and not query.get("source"):
         still = stamps.unmoved(dst, query["key"])
         if still is not None and still[0] < _SMALL and not _sampled(still[0]):
             fact = {"present": True, "key": query["key"], "bytes": still[0], "about": still[1], "to_write": 0}
@@ -66,7 +66,9 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
     if query.get("key") not in (None, "", made.key):
         return {**_fact(made, [], _Checked(), 0), **_expected(query, made)}
     fact = _Look(dst, made, moved or (lambda _size: None), query).result()
-    return {**fact, "refused": _expected(query, made)["refused"]} if fact["problems"] else fact
+    if not fact["problems"] and not query.get("source"):
+        return fact
+    return {**fact, "refused": _expected(query, made)["refused"]}
 
 
 def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
+from sparkbuild.core.sizes import count
 from sparkbuild.core.state import Made, size_again
 from sparkbuild.images.docker import FILES, DockerSpec, reference
 from sparkbuild.images.dockerfile import DockerfileSpec, missing
@@ -41,8 +42,8 @@ class ArchiveKind:
         if "unreachable" in fact:
             return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
         if fact["present"]:
-            text = f"{len(fact['layers'])} layers, {fact['bytes'] / 1e6:.1f} MB"
-            gates = f", {len(fact['gates'])} gates passed" if fact.get("gates") else ""
+            text = f"{count(len(fact['layers']), 'layer')}, {fact['bytes'] / 1e6:.1f} MB"
+            gates = f", {count(len(fact['gates']), 'gate')} passed" if fact.get("gates") else ""
             return Verdict(OK, (), 0, fact, text + gates)
         if isinstance(goal.spec, DockerfileSpec) and (blocked := _blocked(goal, goal.spec, fact)):
             return Verdict(UNKNOWN, (blocked,), None, fact)

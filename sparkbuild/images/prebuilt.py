@@ -21,6 +21,7 @@ from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Run
+from sparkbuild.core.sizes import count
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
 from sparkbuild.images import registry, transfer
@@ -102,7 +103,7 @@ class PrebuiltKind:
             return unknown
         known, size = self._known(goal), None
         if fact["present"]:
-            text = f"{fact['architecture']}, {len(fact['layers'])} layers, {fact['bytes'] / 1e6:.1f} MB"
+            text = f"{fact['architecture']}, {count(len(fact['layers']), 'layer')}, {fact['bytes'] / 1e6:.1f} MB"
             return Verdict(OK, (), 0, fact, text)
         if fact.get("pinned"):
             text, size = "is there, without a name of ours", 0

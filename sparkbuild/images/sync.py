@@ -12,6 +12,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
+from sparkbuild.core.sizes import count
 from sparkbuild.core.state import Made, size_again
 from sparkbuild.images import transfer
 from sparkbuild.images.content import BLOBS, Content, blobs_of, describe, lacking, receipt_here, remember
@@ -52,7 +53,7 @@ class SyncKind:
         if unknown is not None:
             return unknown
         if fact["present"]:
-            text = f"{fact['architecture']}, {len(fact['layers'])} layers, {fact['bytes'] / 1e6:.1f} MB"
+            text = f"{fact['architecture']}, {count(len(fact['layers']), 'layer')}, {fact['bytes'] / 1e6:.1f} MB"
             return Verdict(OK, (), 0, fact, text)
         engine = fact.get("engine") or {}
         wanted, found = goal.spec.architecture, engine.get("architecture")

@@ -9,6 +9,7 @@ from doit.cmd_help import Help as DoitHelp
 from doit.cmdparse import CmdOption
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.core.sizes import count
 from sparkbuild.plugin.command import FactCommand
 from sparkbuild.plugin.taskoptions import EVICT, members, options_of
 
@@ -43,5 +44,5 @@ def of_task(name: str, tasks: Iterable[Any]) -> str:
     options = options_of(parts[0]) if parts else options_of(known[name]) if name in known else {}
     shown = {one["name"]: one for spelled, one in options.items() if not parts or spelled == EVICT}
     doc = known[name].doc if name in known else ""
-    head = f"{name}  {f'{len(parts)} tasks' if parts and (':' not in name or not doc) else doc}\n"
+    head = f"{name}  {count(len(parts), 'task') if parts and (':' not in name or not doc) else doc}\n"
     return head + "".join(f"{line}\n" for one in shown.values() for line in CmdOption(one).help_doc())

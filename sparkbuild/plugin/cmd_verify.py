@@ -247,7 +247,7 @@ def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any]) -> list[di
             if (node, one.dst) in wanted or unsure(one) or not _is_there(one):
                 continue
             used = f"last served {when(one.served_at)}" if one.served_at else "never served"
-            text = f"{one.dst}: {size(one.frees)} of {whose(session, one)}; {used}"
+            text = f"{one.dst}: {size(one.frees)} of {whose(session, one)}; {used}{_goes(session, one)}"
             found.append({"node": node, "folder": one.dst, "bytes": one.frees, "text": text})
         for export in answer.get("exports") or ():
             (one,) = folders(node, [{**export, "exports": ()}])
@@ -258,6 +258,22 @@ def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any]) -> list[di
             text = f"{one.dst}: export {whose(session, one)}; no recipe wants it, {goes} {one.dst}"
             found.append({"node": node, "folder": one.dst, "bytes": 0, "text": text})
     return found
+
+
+def _goes(session: Session, one: Folder) -> str:
+    """That no recipe wants a folder, and how it goes away; what another workspace staged is not for this one to say."""
+    import shlex  # noqa: PLC0415 - only for a look at everything
+
+    from sparkbuild.plugin.evicting import unread  # noqa: PLC0415 - as above
+    from sparkbuild.staging.eviction import stays, workspace  # noqa: PLC0415 - as above
+
+    if one.workspace != workspace(session.root):
+        return ""
+    why = stays(one, {}, one.workspace, unread(session))
+    if why:
+        return f"; no recipe wants it, and it is not evicted: {why}"
+    by_hand = f"rm -r {shlex.quote(one.dst)} on {one.node}"
+    return f"; no recipe wants it: it goes with {by_hand}, and first where doit stage --evict has to make room"
 
 
 def _is_there(one: Folder) -> bool:

@@ -164,6 +164,9 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             lacking = self.session.lacking([name]) if known_part else {}  # else it is a typing error
             if lacking:
                 raise InvalidCommand(_nothing_left(name, lacking.values()))
+            if name == "stage":
+                what = "no recipe has a [[staging]] block: there is nothing to stage"
+                raise InvalidCommand(f"{what}\n  next:   doit list")
             raise InvalidCommand(_unknown(name, sorted(known), list(self.loader.cmd_names) if commands else []))
         return known
 

@@ -12,7 +12,7 @@ from sparkbuild.core.plan import Plan
 from sparkbuild.nodes.survey import everywhere, survey
 from sparkbuild.plugin import shortage, units
 from sparkbuild.plugin.room import folder_of, may_need_room, needs
-from sparkbuild.staging.eviction import Eviction, Folder, Need, choose, folders, stays, workspace
+from sparkbuild.staging.eviction import Eviction, Folder, Need, choose, folders, split, stays, together, workspace
 
 if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
@@ -28,7 +28,7 @@ def planned(session: Session, made: Plan) -> tuple[Eviction, ...]:
     if not short:
         return ()
     found = inventory(session, dict.fromkeys(need.node for need in short))
-    return tuple(_planned(session, made, need, found[need.node]) for need in short)
+    return tuple(one for need in short for one in _planned(session, made, need, found[need.node]))
 
 
 def told(session: Session, made: Plan, *, evict: bool = False) -> tuple[Plan, tuple[Eviction, ...]]:
@@ -52,7 +52,8 @@ def inventory(session: Session, nodes: Iterable[str]) -> dict[str, list[Folder]]
     return {node: folders(node, answer["folders"]) for node, answer in answers.items()}
 
 
-def _planned(session: Session, made: Plan, need: Need, found: list[Folder]) -> Eviction:
+def _planned(session: Session, made: Plan, need: Need, found: list[Folder]) -> list[Eviction]:
+    """For what cannot be helped, each by itself; and for the others on that disk, together."""
     wanted = _wanted(session, made, need.node)
     mine, unreadable = workspace(session.root), unread(session)
     named = {folder_of(session, goal) for goal in session.goals.by_task.values() if _is_staged(goal, need.node)}
@@ -64,7 +65,13 @@ def _planned(session: Session, made: Plan, need: Need, found: list[Folder]) -> E
     why = {one.dst: stays(one, wanted, mine, unreadable) for one in here}
     free = [one for one in here if not why[one.dst]]
     staying = tuple((one, why[one.dst]) for one in here if why[one.dst] and one.frees)
-    return Eviction(need, choose(need, free), staying, sum(one.frees for one in free))
+    could = sum(one.frees for one in free)
+    lost, others = split(need, could)
+    evictions = [Eviction(one, None, staying, could) for one in lost]
+    rest = together(others) if others else None
+    if rest is not None and rest.short:
+        evictions.append(Eviction(rest, choose(rest, free), staying, could))
+    return evictions
 
 
 def _wanted(session: Session, made: Plan, node: str) -> dict[str, str]:

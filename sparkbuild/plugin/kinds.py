@@ -30,9 +30,12 @@ def kinds(
     pools: Pools,
     target: Callable[[Goal, Run], BenchTarget] | None,
     holders: Callable[[Goal], list[tuple[str, str]]] = lambda _goal: [],
+    *,
+    forced: Callable[[Goal], bool] = lambda _goal: False,
 ) -> Mapping[str, Kind]:
     """The kinds by scheme. `nodes` are the ways to the nodes, `pools` bound what runs at once; `target` is what a bench
-    must know, if there are any; `holders` are other folders that have what a goal stages.
+    must know, if there are any; `holders` are other folders that have what a goal stages, `forced` says that it is
+    staged though it looks right.
     """
     found: dict[str, Kind] = {
         "artifact": ArtifactKind(root, nodes),
@@ -40,7 +43,7 @@ def kinds(
         "archive": ArchiveKind(root, nodes),
         "image": ImageKind(root, nodes),
         "pruned": PruneKind(),
-        "staged": StagedKind(pools, nodes, holders, root),
+        "staged": StagedKind(pools, nodes, holders, root, forced),
         "export": ExportKind(root),
         "lane": LaneKind(root, nodes, check_gates),
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkbuild.core.errors import LockError
+from sparkbuild.core.sizes import count
 from sparkbuild.plugin.action import _Action
 from sparkbuild.plugin.session import Session
 from sparkbuild.workspace import sourcelock
@@ -24,9 +25,8 @@ class CheckLocks(_Action):
             pinned += len(lock.sources()) + len(lock.artifacts()) + len(lock.images())
         if found:
             raise LockError("\n".join(dict.fromkeys(found)))
-        count = len(here.workspace.locks)
-        locks = "1 lock" if count == 1 else f"{count} locks"
-        self.result = f"{locks} with {pinned} components: read, and the local files are as pinned"
+        locks = count(len(here.workspace.locks), "lock")
+        self.result = f"{locks} with {count(pinned, 'component')}: read, and the local files are as pinned"
 
 
 class PinLock(_Action):

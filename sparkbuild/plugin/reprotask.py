@@ -9,6 +9,7 @@ from typing import Any
 from sparkbuild.core.errors import NodeError, NotMadeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, UNKNOWN, Verdict
+from sparkbuild.core.sizes import count
 from sparkbuild.images.dockerfile import DockerfileSpec
 from sparkbuild.plugin.action import _Action
 from sparkbuild.plugin.session import Session
@@ -57,7 +58,7 @@ class Reproduce(_Action):
                 next="`touch -d @$SOURCE_DATE_EPOCH` mends times; caches and byte-code are best not written",
             )
         else:
-            self.result = f"two builds are the same, {layers} layers"
+            self.result = f"two builds are the same, {count(layers, 'layer')}"
 
 
 def _unasked(need: Goal, verdict: Verdict, task: str) -> SparkbuildError:
@@ -86,7 +87,7 @@ def told(different: list[dict[str, Any]], most: int) -> str:
     """Layers and files that differ, a line each; at most so many files of a layer."""
     lines = []
     for layer in different:
-        lines.append(f"layer {layer['number']}: {layer['count']} files")
+        lines.append(f"layer {layer['number']}: {count(layer['count'], 'file')}")
         lines += [f"  {row['path']}: {', '.join(row['how'])}" for row in layer["files"][:most]]
         if layer["count"] > len(layer["files"][:most]):
             lines.append(f"  and {layer['count'] - len(layer['files'][:most])} more")

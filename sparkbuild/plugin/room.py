@@ -6,11 +6,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from sparkbuild.core.plan import RUN, Plan, Step
 from sparkbuild.nodes.survey import survey
-from sparkbuild.staging.eviction import Need
+from sparkbuild.staging.eviction import Need, together
 
 if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
@@ -56,7 +54,7 @@ def may_need_room(step: Step) -> bool:
 
 def needed(steps: Iterable[Step], found: Mapping[str, Room]) -> list[Need]:
     """One need for each file system of each node. Pure."""
-    sums: dict[tuple[str, str], Need] = {}
+    disks: dict[tuple[str, str], list[Need]] = {}
     counted = set()
     for step in steps:
         goal, room = step.goal, found.get(step.goal.target)
@@ -69,8 +67,8 @@ def needed(steps: Iterable[Step], found: Mapping[str, Room]) -> list[Need]:
         keeps = goal.spec.min_free if write or unsized else 0  # what is mended in place takes no room
         disk = (goal.node, room["device"], (goal.task,), write, room["free"], room["total"])
         need = Need(*disk, min_free=keeps, keeper=goal.task, unsized=unsized)
-        sums[need.node, need.device] = _both(sums.get((need.node, need.device)), need)
-    return list(sums.values())
+        disks.setdefault((need.node, need.device), []).append(need)
+    return [together(of_disk) for of_disk in disks.values()]
 
 
 def _more(step: Step, room: Room) -> int:
@@ -87,17 +85,3 @@ def _whole(step: Step) -> int:
     """Bytes of data that a folder has when it is staged, 0 when that is not known."""
     fact = step.verdict.fact or {}
     return int(fact.get("wanted") or (fact.get("bytes") if fact.get("problems") else 0) or step.bytes or 0)
-
-
-def _both(old: Need | None, new: Need) -> Need:
-    if old is None:
-        return new
-    least = max(old, new, key=lambda need: need.min_free)
-    return msgspec.structs.replace(
-        old,
-        tasks=(*old.tasks, *new.tasks),
-        write=old.write + new.write,
-        min_free=least.min_free,
-        keeper=least.keeper,
-        unsized=old.unsized or new.unsized,
-    )

@@ -42,7 +42,7 @@ def told(session: Session, made: Plan, refused: Container[str] = ()) -> Plan:
 
 
 def _with(step: Step, giver: str) -> Step:
-    if not step.goal.spec.shared:
+    if not step.goal.spec.shared or step.bytes == 0:
         return step
     text = f"takes it from {giver}, over the fabric"
     if giver == SOURCE:

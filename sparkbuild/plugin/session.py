@@ -61,7 +61,7 @@ class Session:
         benches = any(recipe.spec.bench for recipe in self.workspace.recipes.values())
         self.pools = Pools({**_POOLS, **dict.fromkeys(config.nodes, 1), **config.pools})
         self.kinds: Mapping[str, Kind] = kinds(
-            str(root), self.nodes, self.pools, self._target if benches else None, self.holders
+            str(root), self.nodes, self.pools, self._target if benches else None, self.holders, forced=self.forced
         )
         self.observer = Observer(self.kinds, self.nodes.agent)
         self.state = StateStore(root / STATE_FILE)
@@ -89,6 +89,10 @@ class Session:
                 self._last = self.state.all_made()
             return self._last
 
+    def forced(self, goal: Goal) -> bool:
+        """Whether staged data is read in full and mended, though it may look right."""
+        return self.staging.get(goal.target) == stageoption.FORCE
+
     def judge(self, goal: Goal) -> Verdict:
         """What the facts say of one goal alone."""
         if self.staging.get(goal.target) == stageoption.SKIP:
@@ -101,7 +105,7 @@ class Session:
     def _asked(self, goal: Goal) -> Verdict:
         """What is to be planned for a goal: what the facts say, and what --stage says beyond that."""
         verdict = self.judge(goal)
-        return stageoption.forced(verdict) if self.staging.get(goal.target) == stageoption.FORCE else verdict
+        return stageoption.forced(verdict) if self.forced(goal) else verdict
 
     def _look(self, goals: Iterable[Goal], *, again: bool = False) -> None:
         self.observer.look([g for g in goals if self.staging.get(g.target) != stageoption.SKIP], again=again)
@@ -215,7 +219,7 @@ class Session:
             agent=self.nodes.agent,
             report=lambda progress: self.report(name, progress),
             tell=lambda text: self.told.append((name, text)),
-            force=self.force or self.staging.get(goal.target) == stageoption.FORCE,
+            force=self.force or self.forced(goal),
             options=options,
         )
 

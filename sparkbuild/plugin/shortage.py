@@ -11,7 +11,7 @@ from sparkbuild.core.errors import SpaceError, SparkbuildError
 from sparkbuild.core.plan import RUN, Plan
 from sparkbuild.core.reasons import Reason
 from sparkbuild.plugin import units
-from sparkbuild.staging.eviction import Eviction, Need
+from sparkbuild.staging.eviction import Eviction, Need, together
 
 if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
@@ -26,9 +26,9 @@ def told(made: Plan, found: Iterable[Eviction], *, evict: bool) -> Plan:
 
     It is no more than an estimate, so it stops nothing: staging itself counts again, file by file.
     """
-    of = {task: one for one in found for task in one.need.tasks}
+    of = {task: (one, need) for one in found for need in one.need.singles for task in need.tasks}
     steps = (
-        msgspec.structs.replace(step, reasons=(*step.reasons, *_reasons(of[step.goal.task], evict=evict)))
+        msgspec.structs.replace(step, reasons=(*step.reasons, *_reasons(*of[step.goal.task], evict=evict)))
         if step.goal.uri.scheme == "staged" and step.goal.task in of
         else step
         for step in made
@@ -36,12 +36,52 @@ def told(made: Plan, found: Iterable[Eviction], *, evict: bool) -> Plan:
     return Plan(tuple(steps))
 
 
-def _reasons(one: Eviction, *, evict: bool) -> tuple[Reason, ...]:
-    head = "does not fit yet" if evict and one.chosen is not None else "will be refused"
-    texts = [f"{head}: {figures(one.need)}"]
-    if not evict:
-        texts.append(advice(one))
+def _reasons(one: Eviction, need: Need, *, evict: bool) -> tuple[Reason, ...]:
+    """For one task, whose own need is `need`: what is sure, that it will be refused since it does not fit by itself; or
+    that not all will fit which do so by themselves. What it keeps free is its own affair.
+    """
+    if evict and one.chosen is not None:
+        short = one.need.write + need.min_free > need.free
+        return (Reason("room", f"does not fit yet: {figures(one.need)}"),) if short else ()
+    alone = [other for other in one.need.singles if not other.short]
+    if need.short:
+        texts = [f"will be refused: {figures(need)}", *([] if evict else [_advice_alone(one, need)])]
+    elif sum(other.write for other in alone) + need.min_free > need.free:
+        texts = [f"may be refused: {_together(alone, need)}", *([] if evict else [f"{advice(one)}{_some(one, alone)}"])]
+    else:
+        texts = []
     return tuple(Reason("room", text) for text in texts)
+
+
+def _together(alone: list[Need], need: Need) -> str:
+    """The figures of blocks of which each would fit, seen by one of them."""
+    write = sum(other.write for other in alone)
+    least = "at least " if any(other.unsized for other in alone) else ""
+    text = (
+        f"all {len(alone)} blocks on this disk together want {least}{units.size(write)} and {units.size(need.free)} is"
+    )
+    if write > need.free:
+        return f"{text} free, so some of them will be refused"
+    return (
+        f"{text} free, so {units.size(need.min_free)} would not stay free (min_free, {_file(need.keeper)}) were it last"
+    )
+
+
+def _some(one: Eviction, alone: list[Need]) -> str:
+    """Those that fit together, where nothing makes room for all."""
+    fit: list[Need] = []
+    for need in alone:
+        if not together([*fit, need]).short:
+            fit.append(need)
+    return (
+        "" if one.chosen is not None else f"; these fit: doit {' '.join(task for need in fit for task in need.tasks)}"
+    )
+
+
+def _advice_alone(one: Eviction, need: Need) -> str:
+    if one.chosen is None and need.short <= one.could:
+        return f"for this one alone: doit {need.tasks[0]} --evict; for all, {advice(one)}"
+    return advice(one)
 
 
 def figures(need: Need) -> str:

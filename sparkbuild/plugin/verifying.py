@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from sparkbuild.core.reasons import differences
+from sparkbuild.core.sizes import count
 from sparkbuild.plugin import units
 
 OK, DAMAGED, NOT_STAGED, SILENT, STALE = "ok", "damaged", "not staged", "node silent", "other data"
 NOT_MADE = "not made"  # an export
+NEVER_READ = "never read"  # by a scrub: nothing is wrong that shows without reading
 _WORST = 20  # problems of a folder that are shown
 
 
@@ -61,8 +63,7 @@ def linked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> R
     if not fact["present"]:
         text = fact.get("problem") or (f"is being made ({fact['busy']})" if fact.get("busy") else "")
         return _bad(row, DAMAGED if fact.get("problem") else NOT_MADE, [str(text)] if text else [])
-    mounts = len(fact["mounts"])
-    row.note = f"{fact['files']} files, {mounts} mount{'s' if mounts != 1 else ''}"
+    row.note = f"{count(fact['files'], 'file')}, {count(len(fact['mounts']), 'mount')}"
     if fact["key"] != key:
         texts = [reason.text for reason in differences(fact["parts"], parts)]
         return _bad(row, STALE, texts or ["its manifest has another key"])
@@ -82,7 +83,11 @@ def scrubbed(row: Row, fact: dict[str, Any]) -> Row:
     if fact["state"] in {"absent", "other"}:
         return _bad(row, NOT_STAGED if fact["state"] == "absent" else STALE, texts)
     row.note = _round(fact)
-    return _bad(row, DAMAGED, texts) if texts else row
+    if texts:
+        return _bad(row, DAMAGED, texts)
+    if fact["total"] and not fact["since"] and not fact["round"]:
+        row.state = NEVER_READ
+    return row
 
 
 def _round(fact: dict[str, Any]) -> str:
@@ -90,8 +95,8 @@ def _round(fact: dict[str, Any]) -> str:
         return ""
     total = units.size(fact["total"])
     if not fact["since"]:  # others were first, and the limit left nothing for this one
-        ended = f"the last round ended {_day(fact['ended'])}" if fact["round"] else "never read yet"
-        return f"0 % of {total}, its turn comes; {ended}"
+        ended = f"; the last round ended {_day(fact['ended'])}" if fact["round"] else ""
+        return f"0 % of {total}, its turn comes{ended}"
     share = 100 if fact["done"] >= fact["total"] else min(99, int(100 * fact["done"] / fact["total"]))
     lost = fact["over"] and fact["done"] < fact["total"]
     return f"{share} % of {total}, round began {_day(fact['since'])}" + (
@@ -117,7 +122,7 @@ def code(rows: list[Row]) -> int:
     """The exit code: 0 all is well, 1 something is damaged or missing, 2 a node says nothing."""
     if any(row.state == SILENT for row in rows):
         return 2
-    return 0 if all(row.state == OK for row in rows) else 1
+    return 0 if all(row.state in (OK, NEVER_READ) for row in rows) else 1
 
 
 def lines(rows: list[Row]) -> list[str]:

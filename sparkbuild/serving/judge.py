@@ -10,6 +10,7 @@ import msgspec
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, changed, differences
+from sparkbuild.core.sizes import count
 from sparkbuild.core.state import Made
 from sparkbuild.serving.lane import LaneSpec, launch_parts
 
@@ -88,7 +89,8 @@ def _told(goal: Goal, seen: tuple[Seen, ...]) -> str:
     where = f" on {', '.join(goal.nodes)}" if len(seen) > 1 else ""
     return (
         f"{record['model_id']} at http://{record['host']}:{record['port']}/v1{where} since {since}"
-        f" (ready after {ready['seconds']:.1f} s, first token after {ready['ttft']:.2f} s, {len(gates)} gates passed)"
+        f" (ready after {ready['seconds']:.1f} s, first token after {ready['ttft']:.2f} s,"
+        f" {count(len(gates), 'gate')} passed)"
     )
 
 

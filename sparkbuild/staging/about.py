@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkbuild.core.sizes import size
+from sparkbuild.core.sizes import count, size
 
 
 def lines(about: dict[str, Any]) -> list[str]:
@@ -16,11 +16,6 @@ def lines(about: dict[str, Any]) -> list[str]:
     if about.get("unused_skip"):
         return [_vain(about)]
     return []
-
-
-def count(number: int, noun: str) -> str:
-    """How many, in words: one file, two files."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _table(layer: str, table: dict[str, Any], rank: int) -> str:

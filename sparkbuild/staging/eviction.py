@@ -7,7 +7,7 @@ from __future__ import annotations
 import shlex
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Folder(msgspec.Struct, frozen=True):
 class Need(msgspec.Struct, frozen=True):
     """What is to be written to one file system of one node: by `tasks`, `write` bytes, with `free` bytes there of
     `total`, and `min_free` that must stay free for `keeper`, one of the tasks. `unsized`: of some tasks nobody knows
-    yet how much they would write, so that it is more.
+    yet how much they would write, so that it is more. `each`: the needs of the tasks, where these are several.
     """
 
     node: str
@@ -67,11 +67,39 @@ class Need(msgspec.Struct, frozen=True):
     min_free: int
     keeper: str
     unsized: bool = False
+    each: tuple[Need, ...] = ()
+
+    @property
+    def singles(self) -> tuple[Need, ...]:
+        """The need of each task by itself."""
+        return self.each or (self,)
 
     @property
     def short(self) -> int:
         """Bytes that are missing, 0 when all fits."""
         return max(0, self.write + self.min_free - self.free)
+
+
+def together(needs: Sequence[Need]) -> Need:
+    """The need of several tasks on one disk: all their data, and the most that one of them wants to stay free."""
+    if len(needs) == 1:
+        return needs[0]
+    most = max(needs, key=lambda need: need.min_free)
+    return msgspec.structs.replace(
+        most,
+        tasks=tuple(task for need in needs for task in need.tasks),
+        write=sum(need.write for need in needs),
+        unsized=any(need.unsized for need in needs),
+        each=tuple(needs),
+    )
+
+
+def split(need: Need, could: int) -> tuple[list[Need], list[Need]]:
+    """The tasks that will not fit though all that may go went, `could` bytes; and the others, whose business these are
+    not: what such a one wants to stay free is not kept for it.
+    """
+    lost = [one for one in need.singles if one.short > could]
+    return lost, [one for one in need.singles if one.short <= could]
 
 
 class Eviction(msgspec.Struct, frozen=True):

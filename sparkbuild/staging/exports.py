@@ -15,9 +15,9 @@ from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
+from sparkbuild.core.sizes import count
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
-from sparkbuild.staging.about import count
 from sparkbuild.staging.blocks import Place, Staged
 from sparkbuild.staging.eviction import gone, owner
 from sparkbuild.staging.staged import refused

@@ -15,7 +15,7 @@ from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
-from sparkbuild.core.sizes import size
+from sparkbuild.core.sizes import count, size
 from sparkbuild.core.state import Made
 from sparkbuild.staging import about
 from sparkbuild.staging.eviction import gone, owner
@@ -49,7 +49,7 @@ class StagedSpec(msgspec.Struct, frozen=True):
 class StagedKind:
     """How staged data is looked at and made. `pools` bounds how many files are read at once; `nodes` are the ways by
     which nodes take from each other, `holders` those that have it: without them a step is on its own. `root`: the
-    workspace, whose the folders are.
+    workspace, whose the folders are. `forced`: it is staged though it may be whole, so that the source is looked at.
     """
 
     scheme = "staged"
@@ -60,11 +60,13 @@ class StagedKind:
         nodes: Nodes | None = None,
         holders: Callable[[Goal], list[tuple[str, str]]] = lambda _goal: [],
         root: str = "",
+        forced: Callable[[Goal], bool] = lambda _goal: False,
     ) -> None:
         self._pools = pools or Pools({"nas": STREAMS})
         self._nodes = nodes
         self._holders = holders
         self._root = root
+        self._forced = forced
         self._chains: Chains | None = None
         self._guard = threading.Lock()
 
@@ -73,7 +75,8 @@ class StagedKind:
         spec: StagedSpec = goal.spec
         what = {"dst": spec.dst, "key": goal.key.digest, "full": False, "linked": spec.linked, "what": spec.what}
         mine = {"owner": owner(goal, Path(self._root))} if self._root else {}
-        return {**what, **mine, "of": goal.uri.path}
+        source = {"source": True} if self._forced(goal) else {}
+        return {**what, **mine, **source, "of": goal.uri.path}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Staged from this source and unchanged since, or why not and what it would write.
@@ -122,7 +125,7 @@ class StagedKind:
             result, givers = self._together(self._chains_of(self._nodes), goal, request, run)
         else:
             result = self._alone(goal, request, run)
-        files, chunks = about.count(result["files"], "file"), about.count(result["repaired_chunks"], "chunk")
+        files, chunks = count(result["files"], "file"), count(result["repaired_chunks"], "chunk")
         run.note(
             f"{files}, {result['total']} bytes in {spec.dst}: {result['copied']} copied, {chunks} mended, "
             f"{result['removed']} removed, {result['bytes']} bytes written, {result['read']} read from the source, "
@@ -174,8 +177,18 @@ def refused(goal: Goal, verdict: Verdict) -> SparkbuildError | None:
 
 
 def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
-    """What the source is, as far as a look could tell; why it cannot be staged from says `preflight`."""
-    return tuple(Reason("source", text) for text in about.lines(fact.get("about") or {}))
+    """What the source is, and what the folder has of it, as far as a look could tell; why it cannot be staged from says
+    `preflight`.
+    """
+    there = fact.get("found") or {"files": 0, "bytes": 0}
+    found = [Reason("found", _found(**there))] if there["files"] else []
+    return (*(Reason("source", text) for text in about.lines(fact.get("about") or {})), *found)
+
+
+def _found(files: int, bytes: int) -> str:  # noqa: A002 - as the agent calls them
+    """What was not staged from here, or lost its ledger, and is kept when it proves right."""
+    be = "is" if files == 1 else "are"
+    return f"{size(bytes)} in {count(files, 'file')} {be} there already and will be compared with the source"
 
 
 def _absent(goal: Goal, fact: dict[str, Any], last: Made | None) -> Reason:

@@ -12,7 +12,20 @@ from typing import Any
 
 import pytest
 
-from tests.agent.driver import CHUNK, MIB, call, finish, flip, key, look, problems, request_for, start
+from tests.agent.driver import (
+    CHUNK,
+    MIB,
+    call,
+    entry,
+    finish,
+    flip,
+    key,
+    list_of,
+    look,
+    problems,
+    request_for,
+    start,
+)
 
 Make = Callable[[str, int], Path]
 
@@ -122,9 +135,38 @@ def test_what_could_not_be_read_is_kept_in_mind_to_the_end_of_the_round(store: P
     for _ in range(4):
         (row,) = scrub(store, dst, limit=CHUNK)["folders"]
         seen.append((row["state"], row["done"] // MIB, row["over"]))
-    assert seen == [("damaged", 8, False), ("ok", 12, False), ("ok", 13, True), ("damaged", 4, False)]
+    assert seen == [("damaged", 8, False), ("damaged", 12, False), ("damaged", 13, True), ("damaged", 4, False)]
+    assert [one["file"] for one in row["problems"]] == ["a.bin"], "it is told once"
     assert (row["round"], row["total"]) == (1, 18 * MIB)
     assert time.time() - 60 < row["ended"] <= time.time()
+
+
+@pytest.mark.parametrize("what", ["missing", "short", "folder"])
+def test_what_shows_without_reading_is_told_before_its_turn(store: Path, tmp_path: Path, make: Make, what: str) -> None:
+    """Of all files, also of a folder that the limit leaves nothing for."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    for dst in (one, two):
+        staged(dst, make, {"a.bin": 9 * MIB, "b.bin": MIB, "c.bin": MIB})
+    for dst in (one, two):
+        (dst / "c.bin").unlink()
+        if what == "short":
+            (dst / "c.bin").write_bytes(b"short")
+        if what == "folder":
+            (dst / "c.bin").mkdir()
+    rows = scrub(store, one, two, limit=CHUNK)["folders"]
+    assert [(row["state"], row["read"]) for row in rows] == [("damaged", CHUNK), ("damaged", 0)]
+    assert [problems(row) for row in rows] == [problems(look(one)), problems(look(two))]
+    assert [one["file"] for row in rows for one in row["problems"]] == ["c.bin", "c.bin"]
+
+
+def test_a_link_that_is_gone_is_told(store: Path, dst: Path, make: Make) -> None:
+    request = list_of(dst, [entry("a.bin", make("a.bin", 5 * MIB))], {"to-a": "a.bin"})
+    assert call("stage", request).code == 0
+    assert scrub(store, dst, limit=CHUNK)["folders"][0]["state"] == "ok"
+    (dst / "to-a").unlink()
+    (row,) = scrub(store, dst, limit=CHUNK)["folders"]
+    assert (row["state"], problems(row)) == ("damaged", ["the link to-a is missing"])
+    assert problems(row) == problems(look(dst))
 
 
 def test_a_cursor_without_what_was_unread_is_one(store: Path, dst: Path, make: Make) -> None:

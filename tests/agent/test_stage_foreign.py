@@ -105,6 +105,23 @@ def test_the_plan_says_it_too(dst: Path, make: Make) -> None:
     assert fact["refused"]["found"] == refused(request)["found"] == "a.bin, b.bin"
 
 
+def test_the_plan_counts_what_will_be_kept_as_nothing_to_write(dst: Path, make: Make, source: Path) -> None:
+    """By size alone; what is a link, empty or not there is to be written, and so is what staging makes a file again."""
+    for name in ("a.bin", "b.bin"):
+        by_hand(dst, source, name)
+    os.link(dst / "b.bin", f"{dst}.other")
+    (dst / "c.bin").touch()
+    one = make("one.bin", 1000)
+    request = list_of(dst, [*(entry(f"{name}.bin", source) for name in "abd"), entry("c.bin", one)])
+    fact = look_here(dst, what=request["what"])
+    assert fact["found"] == {"files": 1, "bytes": 9 * CHUNK + 5}
+    assert fact["to_write"] == 2 * (9 * CHUNK + 5) + 1000
+    assert look_here(dst, what=request["what"], linked=True)["to_write"] == 9 * CHUNK + 5 + 1000
+    result = stage_here(request)
+    assert (result["bytes"], result["adopted"]) == (fact["to_write"], 1)
+    assert look_here(dst, what=request["what"])["to_write"] == 0
+
+
 def test_many_are_counted(dst: Path, make: Make) -> None:
     small = make("a.bin", 1000)
     for number in range(8):

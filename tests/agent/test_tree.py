@@ -99,7 +99,7 @@ def test_missing_files(built: Path) -> None:
     remove(built / "lib/a.py")
     assert tree.problem(str(built)) == "lib/a.py is missing"
     shutil.rmtree(built / "bin")
-    assert tree.problem(str(built)) == "bin/gone is missing, and 2 more files"
+    assert tree.problem(str(built)) == "bin/gone is missing, and 2 more"
 
 
 @pytest.mark.parametrize("target", ["/usr/bin/python2", "../bin/python3"])

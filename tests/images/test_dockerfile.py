@@ -304,7 +304,7 @@ def test_verdicts(tmp_path: Path, fact: dict[str, Any], state: str, text: str) -
     verdict = kind.judge(goal, fact, None)
     assert verdict.state == state
     assert text in "\n".join(reason.text for reason in verdict.reasons)
-    assert state != OK or verdict.told == "1 layers, 0.0 MB, 1 gates passed"
+    assert state != OK or verdict.told == "1 layer, 0.0 MB, 1 gate passed"
 
 
 def test_what_differs_is_told(tmp_path: Path) -> None:

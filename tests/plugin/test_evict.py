@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent import index
-from sparkbuild.staging.eviction import Folder, Need, choose, stays
+from sparkbuild.staging.eviction import Folder, Need, choose, split, stays, together
 from tests.agent.driver import call, key
 from tests.plugin.models import MIB, Models
 from tests.staging.hubcache import REPO, usual
@@ -178,11 +178,54 @@ def test_blocks_that_fit_alone_and_not_together(models: Models) -> None:
     for name in "de":
         assert f"make it so:  doit stage:{name}\n" in models.ok("plan", f"stage:{name}").out
     plan = models.ok("plan", "stage:d", "stage:e").out
-    assert plan.count("wanted 14.7 MB for the data of 2 blocks + 1.0 MB to stay free") == 2
-    assert plan.count("doit stage:d stage:e --evict, which removes 8.4 MB of other staged data\n") == 2
+    text = "may be refused: all 2 blocks on this disk together want 14.7 MB and "
+    assert "will be refused: " not in plan
+    assert [line.rstrip().rpartition(" is free, ")[2] for line in plan.splitlines() if text in line] in (
+        ["so some of them will be refused"] * 2,
+        ["so 1.0 MB would not stay free (min_free, recipes/e/recipe.toml) were it last"],  # a disk with a little more
+    )
+    assert "doit stage:d stage:e --evict, which removes 8.4 MB of other staged data\n" in plan
     assert "make it so:  doit stage:d stage:e --evict\n" in plan
     models.ok("stage:d", "stage:e", "--evict")
     assert sorted(path.name for path in models.disk.iterdir() if path.name in "abcde") == ["a", "c", "d", "e"]
+
+
+def test_one_that_cannot_fit_is_not_charged_to_the_others(models: Models) -> None:
+    """It alone is told to be refused; of the others, which do not fit all together, those that do are named."""
+    for name in "abc":
+        models.recipe(name, {}, protect=True)
+    for name, size in {"d": 6, "e": 5, "f": 4}.items():
+        models.recipe(name, {"model.bin": size * MIB})
+    models.recipe("g", {"model.bin": MIB}, min_free=900_000_000)
+    tasks = [f"stage:{name}" for name in "defg"]
+    plan = models.ok("plan", *tasks).out
+    sure = one_line(plan, "will be refused: ")
+    assert "wanted 1.0 MB for the data + 900.0 MB to stay free (min_free, recipes/g/recipe.toml): " in sure
+    assert "lower min_free in recipes/g/recipe.toml to at most " in plan
+    text = f"all 3 blocks on this disk together want 15.7 MB and {free(models) / 1e6:.1f} MB is free, so some of them"
+    assert plan.count(f"may be refused: {text} will be refused\n") == 3
+    assert plan.count("evicting cannot help, no other staged data may go: make ") == 3
+    assert plan.count("these fit: doit stage:d:local:data stage:e:local:data\n") == 3
+    assert "make it so" not in plan
+    assert "will be refused: " not in models.ok("plan", "stage:d", "stage:e").out
+    models.ok("stage:d:local:data", "stage:e:local:data")
+    done = models.fails("-c", "stage:f", "stage:g")
+    assert done.text.count("not enough room to stage") == 2
+
+
+def test_one_that_evicting_makes_room_for_beside_others_that_are_too_much(models: Models) -> None:
+    models.recipe("d", {"model.bin": 30 * MIB})
+    models.recipe("e", {"model.bin": 8 * MIB})
+    plan = models.ok("plan", "stage:d", "stage:e").out
+    assert "wanted 31.5 MB for the data: " in one_line(plan, "will be refused: ")
+    assert one_line(
+        plan, "for this one alone: doit stage:d:local:data --evict; for all, evicting is not enough, 25.2 MB"
+    )
+    assert "may be refused" not in plan, "d will not be there"
+    models.ok("stage:e")
+    models.drop("e")
+    shutil.rmtree(models.folder("e"))
+    models.ok("stage:d:local:data", "--evict")
 
 
 def test_what_a_mending_takes_is_no_new_room(models: Models) -> None:
@@ -226,6 +269,30 @@ def test_a_protected_recipe_keeps_its_data(models: Models) -> None:
     models.recipe("d", {"model.bin": 16 * MIB})
     models.ok("stage:d", "--evict")
     assert there(models) == ["b", "c", "d"]
+
+
+def test_the_old_folder_of_a_block_is_named_with_what_removes_it(tmp_path: Path) -> None:
+    models = Models(tmp_path / "w")
+    models.recipe("k", {"model.bin": MIB})
+    models.stage("k")
+    path = models.root / "recipes/k/recipe.toml"
+    path.write_text(path.read_text().replace(str(models.folder("k")), str(models.folder("new"))))
+    models.stage("k")
+    line = one_line(models.ok("verify").out, "k:data; never served")
+    assert line.startswith(f"local  {models.folder('k')}: 1.1 MB of ")
+    command = f"rm -r {models.folder('k')}"
+    assert f"; no recipe wants it: it goes with {command} on local, and first where doit stage --evict has" in line
+    subprocess.run(command.split(), check=True)
+    assert "no recipe wants" not in models.ok("verify").out
+    (models.folder("new") / "model.bin").rename(models.root / "model.bin")
+    shutil.rmtree(models.folder("new"))
+    models.folder("new").mkdir()
+    (models.root / "model.bin").rename(models.folder("new") / "model.bin")
+    models.recipe("z", {"z.bin": 1000})
+    models.stage("k", "z")
+    models.drop("k")
+    line = one_line(models.ok("verify").out, "whose recipe is gone")
+    assert f"and it is not evicted: its files were there before; by hand: rm -r {models.folder('new')}" in line
 
 
 def test_data_of_a_recipe_that_is_gone_may_go(models: Models) -> None:
@@ -373,6 +440,21 @@ def folder(name: str, frees: int, served: float = 0.0, **more: Any) -> Folder:
 
 def need(short: int) -> Need:
     return Need("n", "1", ("t",), write=short, free=0, total=100, min_free=0, keeper="t")
+
+
+def test_what_several_want_of_one_disk() -> None:
+    one, two, three = (
+        Need("n", "1", (name,), write, 10, 100, spare, name)
+        for name, write, spare in (("a", 4, 0), ("b", 5, 3), ("c", 1, 90))
+    )
+    every = together([one, two, three])
+    assert (every.tasks, every.write, every.min_free, every.keeper) == (("a", "b", "c"), 10, 90, "c")
+    assert every.short == 90
+    assert split(every, 20) == ([three], [one, two])
+    assert split(every, 81) == ([], [one, two, three])
+    assert together([one, two]).short == 2
+    assert split(three, 0) == ([three], [])
+    assert together([one]) is one
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,64 @@ def test_a_second_folder_of_one_node_is_a_copy_of_the_first(models: Models, *, f
     assert " 0 read from the source, 6291456 received from another folder of this node" in texts[0]
     assert "local takes from another folder of its own" in texts[0]
     assert "takes from" not in texts[1]
+
+
+def found_by_others(models: Models, task: str, amount: str) -> None:
+    """What a copy by hand has is no work: plan and run agree, and the source is looked at for it alone."""
+    step = models.plan(task)[task]
+    told = models.ok("plan", task).out
+    assert step["bytes"] == 0
+    assert f" {amount} are there already and will be compared with the source\n" in told
+    assert "to move" not in told
+    assert f"make it so:  doit {task}\n" in told
+    models.ok(task)
+    assert written(models, task) == 0
+    assert "already" not in models.ok("plan", "-v", task).out
+
+
+def test_a_copy_that_was_made_by_hand_is_not_moved_again(models: Models) -> None:
+    models.recipe("one", {"a.bin": 6 * MIB, "b.bin": 2000})
+    models.disk.mkdir()
+    subprocess.run(["cp", "-rL", models.source("one"), models.folder("one")], check=True)
+    found_by_others(models, "stage:one:local:data", "6.3 MB in 2 files")
+
+
+def test_a_mirror_that_was_copied_by_hand_is_not_moved_again(site: Exported) -> None:
+    shutil.rmtree(site.store)
+    site.mirror.parent.mkdir(parents=True)
+    subprocess.run(["cp", "-r", site.nas.folder, site.mirror], check=True)
+    files = len([path for path in (site.mirror / "blobs").iterdir() if not path.is_symlink()])
+    told = site.plan("stage:big")[WEIGHTS]
+    (reason,) = [one["text"] for one in told["reasons"] if one["part"] == "found"]
+    assert int(reason.partition(" in ")[2].split()[0]) >= files > 2
+    site.ok(WEIGHTS)
+    assert written(site, WEIGHTS) == told["bytes"] == 0
+
+
+def test_a_copy_beside_a_folder_that_has_the_same_is_compared_and_not_copied(models: Models) -> None:
+    two_folders(models)
+    models.stage("one")
+    subprocess.run(["cp", "-rL", models.source("one"), models.folder("two")], check=True)
+    (models.source("one") / "b.bin").write_bytes(os.urandom(40))
+    step = models.plan("stage:two")["stage:two:local:data"]
+    assert step["bytes"] == 40
+    told = models.ok("plan", "stage:two").out
+    assert "6.3 MB in 1 file is there already and will be compared with the source\n" in told
+    assert "40 B to move" in told
+    models.ok("stage:two")
+    assert written(models, "stage:two:local:data") == 40
+
+
+def test_files_of_others_that_have_another_name_are_moved(models: Models) -> None:
+    models.recipe("one", {"a.bin": 5000, "b.bin": 7000, "c.bin": 3000})
+    models.folder("one").mkdir(parents=True)
+    for name in ("a.bin", "b.bin", "c.bin"):
+        shutil.copy(models.source("one") / name, models.folder("one"))
+    os.rename(models.folder("one") / "b.bin", models.folder("one") / "d.bin")
+    assert models.plan("stage:one")["stage:one:local:data"]["bytes"] == 7000
+    assert "8.0 kB in 2 files are there already" in models.ok("plan", "stage:one").out
+    models.ok("stage:one")
+    assert written(models, "stage:one:local:data") == 7000
 
 
 def test_a_folder_of_two_recipes_moves_once(models: Models) -> None:

@@ -76,6 +76,39 @@ def test_force_of_what_is_right_reads_it_and_serves(idle: Demo) -> None:
     idle.ok("stop:demo")
 
 
+def test_force_without_the_source_is_told_before_anything_is_done(tmp_path: Any) -> None:
+    models = Models(tmp_path / "w")
+    models.recipe("one", {"a.bin": 1000})
+    models.recipe("two", {"b.bin": 3 * MIB})
+    models.stage("one", "two")
+    for name in ("one", "two"):
+        before = models.ok("plan", f"serve:{name}", "--stage=force").out
+        assert "cannot be made so:\n      the folder to stage from" not in before
+        shutil.rmtree(models.source(name))
+        for value in ("auto", "skip"):
+            told = models.ok("plan", "-v", f"serve:{name}", f"--stage={value}").out
+            assert "the folder to stage from is not there" not in told
+        plan = models.ok("plan", f"serve:{name}", "--stage=force").out
+        assert "is read in full and mended (--stage=force)" in plan
+        assert "the folder to stage from is not there" in plan
+        assert f"cannot be made without stage:{name}:local:data" in plan
+        assert "make it so" not in plan
+        shown = models.plan(f"serve:{name}", "--stage=force")[f"stage:{name}:local:data"]
+        assert shown["refused"]["what"] == "the folder to stage from is not there"
+
+
+def test_a_workspace_that_stages_nothing_says_so(tmp_path: Any) -> None:
+    models = Models(tmp_path / "w")
+    models.recipe("one", {})
+    path = models.root / "recipes/one/recipe.toml"
+    path.write_text(path.read_text().partition("\n[[staging]]")[0] + "\n")
+    for words in (["stage"], ["plan", "stage"], ["stage", "--evict"]):
+        done = models.fails(*words)
+        assert done.code == 3
+        assert "no recipe has a [[staging]] block: there is nothing to stage" in done.err
+        assert "did you mean" not in done.err
+
+
 def test_auto_is_as_without_it(idle: Demo) -> None:
     assert idle.states("serve:demo", "--stage=auto") == idle.states("serve:demo")
 

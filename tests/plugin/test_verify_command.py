@@ -139,6 +139,18 @@ def test_a_scrub_goes_on_where_it_stopped(models: Models) -> None:
     assert "a.bin differs from its ledger in chunk 1 of 3" in done.out
 
 
+def test_a_folder_that_was_never_read_says_so_and_what_is_missing_in_it_is_told(models: Models) -> None:
+    models.stage("big", "small")
+    done = models.ok("verify", "--scrub", "--limit=4MiB")
+    row = r"^local  small:data  never read +0 B read .* 0 % of 3.1 MB, its turn comes$"
+    assert re.search(row, done.out, re.MULTILINE), done
+    assert re.search(r"^local  big:data    ok  ", done.out, re.MULTILINE), done
+    (models.folder("small") / "c.bin").unlink()
+    done = models("verify", "--scrub", "--limit=4MiB")
+    assert done.code == 1
+    assert "c.bin is missing\n    make it so: doit stage:small:local:data\n" in done.out
+
+
 def test_scrubbing_what_is_not_staged(models: Models) -> None:
     assert [row["state"] for row in rows(models, "--scrub", code=1)] == ["not staged", "not staged"]
 

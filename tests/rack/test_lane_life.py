@@ -51,7 +51,7 @@ def test_it_is_served_and_then_there_is_nothing_to_do(lanes: Lanes) -> None:
     assert before["state"] in {"run", "maybe"}
     done = lanes.ok(f"serve:{RECIPE}")
     assert "smollm2-135m at http://" in done.out
-    assert "1 gates passed" in done.out
+    assert "1 gate passed" in done.out
     assert "4" in ask(lanes.url)
     row = lanes.row()
     assert (row["state"], row["current"], row["nodes"]) == ("serving", True, ["dgx1", "dgx2"])
