@@ -53,13 +53,11 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     """The files and links of one revision, named from the folder `models--org--name` of the mirror on.
 
     `what`: {"kind": "hub-mirror", "cache": the folder that has models--*, "repo": "org/name", "revision": ref or
-    commit, "skip": [globs over paths of the snapshot], "dst": the mirror's folder of it, "" when not known}.
+    commit, "skip": [globs over paths of the snapshot]}.
     The source is only looked at: names, link texts, sizes of opened files. Raises AgentError, kind "config" for what is
     asked wrongly, "integrity" for a cache that is not whole or contradicts itself.
     """
     place = hubrepo.find(inside(store, what["cache"]), what["repo"])
-    if what.get("dst"):
-        _refuse_itself(place, inside(store, what["dst"]))
     commit, ref = hubrepo.resolve(place, what["repo"], what.get("revision") or "main")
     globs = list(what.get("skip") or [])
     wanted: list[Entry] = []
@@ -79,21 +77,6 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     if asked.tree is not None and not _left_out(asked):
         files.append(_tree(asked, asked.tree))
     return Wish(files, links, _about(asked, ref, total))
-
-
-def _refuse_itself(place: Place, dst: str) -> None:
-    pairs = ((place.path, dst), (place.cache, os.path.dirname(dst)), (f"{place.path}/blobs", f"{dst}/blobs"))
-    for source, target in pairs:
-        found = nas.folder_id(target)
-        if found is not None and found == nas.folder_id(source):
-            raise AgentError(
-                "the mirror would be the hub cache it is made from",
-                kind="config",
-                where=target,
-                found=f"the same folder as {source}",
-                wanted="a folder of this node's own disk",
-                next="correct `dst` or `src` of this staging block; a link may stand where a folder was meant",
-            )
 
 
 def _refuse_incomplete(asked: _Asked) -> None:
