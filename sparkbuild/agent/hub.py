@@ -11,7 +11,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from sparkbuild.agent import hublinks, hubrepo, nas
+from sparkbuild.agent import hublinks, hubrepo, localrows, nas
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.globs import matching
@@ -66,6 +66,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
         (skipped if matching(entry.path, globs) else wanted).append(entry)
     asked = _Asked(place, what["repo"], commit, hubrepo.tree(place, commit), wanted, skipped, globs)
     _refuse_incomplete(asked)
+    _refuse_sparse(asked)
     blobs = _blobs(asked)
     files = [*(_blob(asked, name, found) for name, found in blobs.items()), *_real_files(asked)]
     again = f"remove it, then {_download(asked)}"
@@ -103,6 +104,16 @@ def _refuse_incomplete(asked: _Asked) -> None:
             wanted="every file of the commit, but those that `skip` leaves out",
             next=f"{_download(asked)}; or put what is not needed into `skip`",
         )
+
+
+def _refuse_sparse(asked: _Asked) -> None:
+    """A sparse copy reads as any file does. What is a link has a hash for its name, which would tell."""
+    for manifest in (*asked.wanted, *asked.skipped):
+        folder, name = os.path.split(manifest.path)
+        if name == localrows.MANIFEST:
+            unproven = [entry.path for entry in asked.wanted if not entry.text and not asked.blob(entry.path)]
+            beside = [path for path in unproven if os.path.dirname(path) == folder]
+            localrows.refuse_whole(asked.path(manifest.path), beside)
 
 
 def _download(asked: _Asked) -> str:

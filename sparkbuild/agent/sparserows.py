@@ -15,12 +15,11 @@ from typing import Any
 from sparkbuild.agent import rowsplit
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.ledger import Extents
+from sparkbuild.agent.localrows import MANIFEST
 from sparkbuild.agent.rows import Share, about_of, identity_of, shares, span
 from sparkbuild.agent.sources import FileSource
 from sparkbuild.agent.tables import CONFIG, INDEX, Model
 from sparkbuild.agent.wanted import Wanted, Wish
-
-MANIFEST = "engram-local.json"
 
 
 def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as all planners
