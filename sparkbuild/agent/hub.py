@@ -12,7 +12,7 @@ import re
 import shlex
 from typing import Any, NamedTuple
 
-from sparkbuild.agent import hublinks, hubrepo, nas, shards
+from sparkbuild.agent import hublinks, hubrepo, localrows, nas, shards
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.globs import matching
@@ -55,13 +55,11 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     """The files and links of one revision, named from the folder `models--org--name` of the mirror on.
 
     `what`: {"kind": "hub-mirror", "cache": the folder that has models--*, "repo": "org/name", "revision": ref or
-    commit, "skip": [globs over paths of the snapshot], "dst": the mirror's folder of it, "" when not known}.
+    commit, "skip": [globs over paths of the snapshot]}.
     The source is only looked at: names, link texts, sizes of opened files. Raises AgentError, kind "config" for what is
     asked wrongly, "integrity" for a cache that is not whole or contradicts itself.
     """
     place = hubrepo.find(inside(store, what["cache"]), what["repo"])
-    if what.get("dst"):
-        _refuse_itself(place, inside(store, what["dst"]))
     commit, ref = hubrepo.resolve(place, what["repo"], what.get("revision") or "main")
     globs = list(what.get("skip") or [])
     wanted: list[Entry] = []
@@ -70,6 +68,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
         (skipped if matching(entry.path, globs) else wanted).append(entry)
     asked = _Asked(place, what["repo"], commit, *hubrepo.tree(place, commit), wanted, skipped, globs)
     _refuse_incomplete(asked)
+    _refuse_sparse(asked)
     blobs = _blobs(asked)
     files = [*(_blob(asked, name, found) for name, found in blobs.items()), *_real_files(asked)]
     again = f"remove it, then {_download(asked)}"
@@ -81,21 +80,6 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     if asked.tree is not None and not _left_out(asked):
         files.append(_tree(asked, asked.tree))
     return Wish(files, links, _about(asked, ref, total))
-
-
-def _refuse_itself(place: Place, dst: str) -> None:
-    pairs = ((place.path, dst), (place.cache, os.path.dirname(dst)), (f"{place.path}/blobs", f"{dst}/blobs"))
-    for source, target in pairs:
-        found = nas.folder_id(target)
-        if found is not None and found == nas.folder_id(source):
-            raise AgentError(
-                "the mirror would be the hub cache it is made from",
-                kind="config",
-                where=target,
-                found=f"the same folder as {source}",
-                wanted="a folder of this node's own disk",
-                next="correct `dst` or `src` of this staging block; a link may stand where a folder was meant",
-            )
 
 
 def _refuse_incomplete(asked: _Asked) -> None:
@@ -122,6 +106,16 @@ def _refuse_incomplete(asked: _Asked) -> None:
             wanted="every file of the commit, but those that `skip` leaves out",
             next=f"{_download(asked)}; or put what is not needed into `skip`",
         )
+
+
+def _refuse_sparse(asked: _Asked) -> None:
+    """A sparse copy reads as any file does. What is a link has a hash for its name, which would tell."""
+    for manifest in (*asked.wanted, *asked.skipped):
+        folder, name = os.path.split(manifest.path)
+        if name == localrows.MANIFEST:
+            unproven = [entry.path for entry in asked.wanted if not entry.text and not asked.blob(entry.path)]
+            beside = [path for path in unproven if os.path.dirname(path) == folder]
+            localrows.refuse_whole(asked.path(manifest.path), beside)
 
 
 def _download(asked: _Asked) -> str:

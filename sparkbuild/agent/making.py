@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent import digest, folder, stamps
+from sparkbuild.agent import digest, folder, itself, stamps
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.assess import DETACH, REPAIR, Task
 from sparkbuild.agent.content import Moved
@@ -85,6 +85,7 @@ class Maker:
         try:
             if source.size != wanted.size:
                 raise _another_size(wanted, source)
+            itself.refuse_file(path, wanted, mended=task.do == REPAIR)
             if task.do == REPAIR and task.record is not None and mended is None:
                 part.adopt(path, task.record.chunks)
             sha256 = wanted.sha256 or (task.record.sha256 if task.record else "")

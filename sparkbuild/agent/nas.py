@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -22,6 +23,7 @@ _T = TypeVar("_T")
 
 _EMPTY_PATH, _FORCE_SYNC, _BASIC = 0x1000, 0x2000, 0x7FF  # statx(2): of the descriptor itself; ask the server; all
 _STATX = 256  # bytes of its answer
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how mountinfo writes a space
 
 
 def patient(path: str, look: Callable[[], _T]) -> _T:
@@ -196,6 +198,29 @@ def way_up(path: str) -> list[tuple[int, int]]:
             fd = above
     finally:
         os.close(fd)
+
+
+def place(folder: str) -> tuple[str, str] | None:
+    """Where an existing folder is in its file system: (device, path from that one's own root). The same for each bind
+    mount of it. None when the kernel does not say.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        here = os.readlink(f"/proc/self/fd/{fd}")
+        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
+            mount = next((line.split()[1] for line in file if line.startswith("mnt_id:")), "")
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            fields = next((line.split(" ", 5) for line in file if line.startswith(f"{mount} ")), None)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if fields is None:
+        return None
+    device, root, point = fields[2], *(_OCTAL.sub(lambda m: chr(int(m[1], 8)), text) for text in fields[3:5])
+    if here != point and not here.startswith(f"{point.rstrip('/')}/"):
+        return None  # mounted over, or of another root
+    return device, os.path.normpath(f"{root}/{here[len(point) :]}").replace("//", "/")
 
 
 def true_path(folder: str) -> str:

@@ -35,20 +35,18 @@ class _Found(NamedTuple):
 
 def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
     """The wanted files of a folder. `what`: {"kind": "folder", "path", "members": [globs], all when empty, "skip":
-    [globs], "dst": the folder to stage into, "" when not known}.
+    [globs]}.
 
     `about`: {"files", "bytes", "skipped": {"files"}, "outside": {name: where a link leads that leaves the folder},
     "unused_skip": globs of `skip` that match nothing}, the last two only where there are some.
     Raises AgentError, kind "config": nothing matches, a link that leads to nothing or to a folder, what is no file, a
-    name that no staged file can have, `dst` and the folder one inside the other.
+    name that no staged file can have.
     """
     path = inside(store, what["path"])
     try:
         top = nas.true_path(path)  # links in it mean what the kernel takes them for, however the folder was reached
     except (FileNotFoundError, NotADirectoryError):
         raise _not_there(path) from None
-    if what.get("dst"):
-        _refuse_itself(top, inside(store, what["dst"]))
     members, skip = list(what.get("members") or ["**"]), list(what.get("skip") or [])
     everything = _walk(top)
     matched = [found for found in everything if matching(found.name, members)]
@@ -181,21 +179,4 @@ def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wan
             found=f"{files(len(names))}: {shown(names)}",
             wanted="a file for each glob of `members`, and at least one that `skip` leaves",
             next="correct `members` or `skip` of this staging block",
-        )
-
-
-def _refuse_itself(top: str, dst: str) -> None:
-    there = dst
-    while nas.folder_id(there) is None:
-        there = os.path.dirname(there)
-    source, target = nas.way_up(top), nas.way_up(there)
-    same = there == dst and source[0] == target[0]
-    if same or source[0] in target or (there == dst and target[0] in source):
-        raise AgentError(
-            "a folder cannot be staged into itself",
-            kind="config",
-            where=dst,
-            found=f"the same folder as {top}" if same else f"one is inside the other: {top}",
-            wanted="a folder beside it, on this node's own disk",
-            next="correct `dst` or `src` of this staging block",
         )

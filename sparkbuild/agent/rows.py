@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
-from sparkbuild.agent import rowsplit
+from sparkbuild.agent import localrows, rowsplit
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.files import inside
 from sparkbuild.agent.protocol import AgentError
@@ -68,7 +68,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
 
 def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
     """The model and what the rank has of each table. Raises AgentError when the ranges of all ranks are not the table,
-    each row once.
+    each row once, or when the model is a sparse copy that has not the rank's.
     """
     tp, rank = rowsplit.check_rank(what.get("tp"), what.get("rank"))
     model = Model(_folder(what, store))
@@ -89,6 +89,7 @@ def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
         except AgentError as error:
             raise _placed(error, table, tables, tp) from error
         found.append(Share(table, ranges, *ranges[rank]))
+    localrows.refuse(model, found, complete=bool(what.get("complete_shard")))
     return model, found
 
 
@@ -191,7 +192,7 @@ def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, A
         return found
     return {
         **found,
-        "revision": what.get("revision", ""),
+        "revision": what.get("revision") or "main",  # of a folder without one too: so ledgers have it by now
         "index_sha256": model.index_sha256,
         "config_sha256": model.config_sha256,
         "sample": _sample(share),

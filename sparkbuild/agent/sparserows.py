@@ -15,12 +15,12 @@ from typing import Any
 from sparkbuild.agent import rowsplit
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.ledger import Extents
+from sparkbuild.agent.localrows import MANIFEST
 from sparkbuild.agent.rows import SHA256, Share, about_of, identity_of, shares, span
 from sparkbuild.agent.sources import FileSource
 from sparkbuild.agent.tables import CONFIG, INDEX, Model
 from sparkbuild.agent.wanted import Wanted, Wish
 
-MANIFEST = "engram-local.json"
 _AGAIN = "fetch it anew into the hub cache (remove the blob, then download again)"
 
 

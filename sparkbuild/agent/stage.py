@@ -13,7 +13,7 @@ import os
 import threading
 from typing import Any
 
-from sparkbuild.agent import digest, folder, ground, index, ledger, links, owned, stamps, strangers
+from sparkbuild.agent import digest, folder, ground, index, itself, ledger, links, owned, stamps, strangers
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.assess import COPY, KEEP, REPAIR, Assessor, Task
 from sparkbuild.agent.copy import Copier
@@ -134,6 +134,7 @@ class _Staging:
         self._refuse_strangers(tasks, adopter)
         gone = self._adopt(tasks, gone)
         self._check_room(tasks, gone, keep)
+        self._refuse_sources(tasks, gone)
         self._refuse_used([*gone, *(task.wanted.name for task in tasks if task.do != KEEP)])
         todo = [task for task in tasks if task.do != KEEP]
         if any(task.do in (COPY, REPAIR) for task in todo):
@@ -218,6 +219,13 @@ class _Staging:
         for name in gone:
             self.reporter.log(f"left {self.dst}/{name}: no longer wanted, in a folder that had files before")
         return []
+
+    def _refuse_sources(self, tasks: list[Task], gone: list[str]) -> None:
+        """No file goes, is replaced or becomes ours that a wanted file is read from."""
+        for task in tasks:
+            if task.do != KEEP or task.text:
+                itself.refuse_file(f"{self.dst}/{task.wanted.name}", task.wanted, mended=task.do == REPAIR)
+        itself.refuse_gone(self._paths(gone), (task.wanted for task in tasks if task.do in (COPY, REPAIR)))
 
     def _refuse_used(self, names: list[str]) -> None:
         """A file that exports have too is not taken away or replaced under a lane: that moves its link count."""

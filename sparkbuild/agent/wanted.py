@@ -7,9 +7,10 @@ import importlib
 import os
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from types import ModuleType
 from typing import Any, NamedTuple
 
-from sparkbuild.agent import members
+from sparkbuild.agent import itself, members
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.digest import CHUNK
 from sparkbuild.agent.files import inside
@@ -81,7 +82,8 @@ class Wish(NamedTuple):
 def of_request(request: dict[str, Any], archives: Archives) -> Wish:
     """The wish for request["what"], an object with a "kind". Raises AgentError when it cannot be had or makes no sense.
 
-    Relative paths are inside request["store"]. A planner is told request["dst"], which may be its own source.
+    Relative paths are inside request["store"]. When there is a request["dst"], it is neither a part of its own source
+    nor around it.
     """
     what = request.get("what")
     kind = what.get("kind") if isinstance(what, dict) else None
@@ -97,7 +99,7 @@ def of_request(request: dict[str, Any], archives: Archives) -> Wish:
             if error.name != module:
                 raise
             raise AgentError("this sparkbuild cannot stage that kind", kind="config", found=repr(kind)) from error
-        found = planner.wish({**what, "dst": request.get("dst", "")}, request.get("store", ""), archives)
+        found = _apart(planner, what, request, archives)
     _check_names([item.name for item in found.files] + [link.name for link in found.links])
     for link in found.links:
         if not safe_text(link.name, link.text):
@@ -105,6 +107,18 @@ def of_request(request: dict[str, Any], archives: Archives) -> Wish:
     for item in found.files:
         if not right_extents(item.extents, item.size):
             raise AgentError("ranges of a sparse file that make no sense", kind="config", where=item.name)
+    return found
+
+
+def _apart(planner: ModuleType, what: dict[str, Any], request: dict[str, Any], archives: Archives) -> Wish:
+    """The wish of a planner whose source is not in the folder that is staged, nor that in the source."""
+    store = request.get("store", "")
+    dst = inside(store, request["dst"]) if request.get("dst") else ""
+    if dst:
+        itself.refuse(what, store, dst)
+    found: Wish = planner.wish(what, store, archives)
+    if dst:
+        itself.refuse_files(found.files, dst)
     return found
 
 

@@ -102,7 +102,7 @@ def source_of(what: Mapping[str, Any]) -> str:
 
 def _rows(block: RowsStaging, path: str, place: Place) -> Goal:
     wanted: dict[str, Any] = {
-        "revision": block.revision,
+        "revision": (block.revision or "main") if block.repos else "",
         "layers": list(block.layers),
         "split": msgspec.json.decode(msgspec.json.encode(block.split)),
         "tp": place.ranks,

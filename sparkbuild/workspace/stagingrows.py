@@ -22,6 +22,14 @@ def check_rows(block: RowsStaging, here: Path, ranks: int | None, findings: Find
             wanted='layout = "sparse-copy"',
             next_="take `complete_shard` out, or correct `layout`",
         )
+    if block.revision and not block.repos:
+        findings.add(
+            (*here, "revision"),
+            "`revision` is of a repository in a hub cache, and the block names none",
+            found=f"no `repos`; src = {block.src!r}, a model folder as it is",
+            wanted='repos = ["org/name"] beside it, and the hub cache as `src`',
+            next_="take `revision` out, or give `repos`",
+        )
     twice = sorted({layer for layer in block.layers if block.layers.count(layer) > 1})
     if twice:
         found = ", ".join(map(str, twice))

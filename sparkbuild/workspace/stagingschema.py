@@ -113,7 +113,7 @@ class HubStaging(_Block, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 class RowsStaging(_Block, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sparse-rows"):
     """Kind `sparse-rows`: a rank's rows of the Engram tables of a checkpoint. `src` is a model folder, or, with one of
-    `repos`, a hub cache.
+    `repos`, a hub cache; `revision`, which is of that one, is `main` by default.
 
     `layout`: `packed` or `page15`, one file per layer; `sparse-copy`, the shards with holes. `split` says which rows a
     rank has: `even`, `heads`, or [[lo, hi], ...], one for each rank; for tables of different lengths such a list for
@@ -123,7 +123,7 @@ class RowsStaging(_Block, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     src: Folder
     repos: Annotated[tuple[Repo, ...], Meta(max_length=1)] = ()
-    revision: Text = "main"
+    revision: Text = ""
     layout: Literal["packed", "page15", "sparse-copy"] = "packed"
     split: Split = "even"
     layers: tuple[Annotated[int, Meta(ge=0)], ...] = ()

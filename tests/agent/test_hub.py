@@ -12,7 +12,7 @@ import pytest
 from sparkbuild.agent import hub, nas
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.protocol import AgentError
-from sparkbuild.agent.wanted import Wish
+from sparkbuild.agent.wanted import Wish, of_request
 from sparkbuild.staging.about import unchecked
 from tests.agent.driver import call, key
 from tests.staging.hubcache import (
@@ -44,7 +44,7 @@ def mirror(tmp_path: Path) -> Mirror:
 
 def planned(cache: Path, revision: str = "main", skip: tuple[str, ...] = (), dst: Path | None = None) -> Wish:
     what = {"kind": "hub-mirror", "cache": str(cache), "repo": REPO, "revision": revision, "skip": list(skip)}
-    return hub.wish({**what, "dst": str(dst or "")}, "/", Archives())
+    return of_request({"what": what, "dst": str(dst or ""), "store": "/"}, Archives())
 
 
 def refused(cache: Path, **more: Any) -> dict[str, str]:
@@ -399,7 +399,7 @@ def test_stale_mtime(source: Path, mirror: Mirror) -> None:
 
 def test_src_is_dst(tmp_path: Path, source: Path) -> None:
     cache = usual(source)
-    what = "the mirror would be the hub cache it is made from"
+    what = "a folder cannot be staged into itself"
     assert refused(source, dst=cache.folder)["what"] == what
     (tmp_path / "linked").symlink_to(source)
     said = refused(source, dst=tmp_path / "linked" / cache.name)

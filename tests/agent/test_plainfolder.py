@@ -13,7 +13,7 @@ from sparkbuild.agent import plainfolder
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.globs import matching
 from sparkbuild.agent.protocol import AgentError
-from sparkbuild.agent.wanted import Wish
+from sparkbuild.agent.wanted import Wish, of_request
 from tests.agent.driver import Answer, call, key
 
 
@@ -34,8 +34,9 @@ def top(tmp_path: Path) -> Path:
     return folder
 
 
-def planned(path: Path, **more: Any) -> Wish:
-    return plainfolder.wish({"kind": "folder", "path": str(path), "members": [], "skip": [], **more}, "/", Archives())
+def planned(path: Path, dst: str = "", **more: Any) -> Wish:
+    what = {"kind": "folder", "path": str(path), "members": [], "skip": [], **more}
+    return of_request({"what": what, "dst": dst, "store": "/"}, Archives())
 
 
 def names(path: Path, *members: str, skip: tuple[str, ...] = ()) -> list[str]:
@@ -220,7 +221,7 @@ def test_src_is_dst(top: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(top)
     for dst in (top, tmp_path / "link", top / "weights", top / "new/deeper", top.parent, tmp_path / "link/new"):
         assert refused(top, dst=str(dst))["what"] == "a folder cannot be staged into itself", dst
-    assert refused(tmp_path / "link", dst=str(top))["found"] == f"the same folder as {top}"
+    assert refused(tmp_path / "link", dst=str(top))["found"] == f"the same folder as {tmp_path}/link"
     assert stage(top, tmp_path / "link").last["what"] == "a folder cannot be staged into itself"
     assert not (top / ".sparkbuild/lock").exists()
     for dst in (tmp_path / "dst", top.parent / "beside", top.parent / "model2/x"):

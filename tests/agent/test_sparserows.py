@@ -11,8 +11,9 @@ import pytest
 import safetensors
 
 from sparkbuild.agent.archives import Archives
+from sparkbuild.agent.localrows import MANIFEST
 from sparkbuild.agent.protocol import AgentError
-from sparkbuild.agent.sparserows import MANIFEST, wish
+from sparkbuild.agent.sparserows import wish
 from sparkbuild.agent.wanted import Wish
 from tests.staging.checkpoint import INDEX, Checkpoint, make
 from tests.staging.readers import RefusedError, SparseCopy, tile

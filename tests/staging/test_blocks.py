@@ -93,6 +93,8 @@ def test_a_model_folder() -> None:
     assert made.spec.what["model"] == "/srv/models/plain"
     assert made.spec.what["split"] == [[0, 5], [5, 9], [9, 9], [9, 12]]
     assert "cache" not in made.spec.what
+    assert made.spec.what["revision"] == made.key.parts["revision"] == ""
+    assert rows(revision="").spec.what["revision"] == "main"
 
 
 def test_ranges_for_each_layer() -> None:

@@ -115,7 +115,7 @@ def test_the_templates_say_the_defaults() -> None:
     full = msgspec.convert(tomli.loads(switched_on(template("recipe.toml"))), RecipeFile)
     assert full.staging[:1] == lean.staging
     rows, mirror = full.staging[2], full.staging[1]
-    assert rows == RowsStaging(id=rows.id, src=rows.src, repos=rows.repos)
+    assert rows == RowsStaging(id=rows.id, src=rows.src, repos=rows.repos, revision="main")  # what "" means
     assert mirror == HubStaging(id=mirror.id, src=mirror.src, repos=mirror.repos, exports=mirror.exports)
     assert (full.serve.ready_timeout, full.serve.stop_grace) == (lean.serve.ready_timeout, lean.serve.stop_grace)
 

@@ -71,6 +71,14 @@ def test_in_order(tmp_path: Path, blocks: str) -> None:
         (HUB + TREE + 'dst = "/data"\n', ["`dst`", "[[staging]]"]),
         (HUB.replace("/srv", "srv"), ["`src` does not fit", 'such as "/srv/models/hub"']),
         (ROWS + "only_ranks = [4]\n", ["there is no such rank", "has 1 node\n"]),
+        (
+            ROWS.replace('repos = ["org/one"]\n', 'revision = "main"\n'),
+            [
+                "`revision` is of a repository in a hub cache, and the block names none",
+                "take `revision` out",
+                "toml:13",
+            ],
+        ),
         (ROWS + "complete_shard = true\n", ["`complete_shard` is for the layout sparse-copy"]),
         (ROWS + "split = [[0, 5], [5, 9]]\n", ["the split does not fit the cluster", "2 ranges"]),
         (
