@@ -13,7 +13,7 @@ import os
 import threading
 from typing import Any
 
-from sparkbuild.agent import digest, folder, ground, index, itself, ledger, links, owned, stamps, strangers
+from sparkbuild.agent import digest, folder, ground, index, itself, ledger, links, owned, stamps, still, strangers
 from sparkbuild.agent.archives import Archives
 from sparkbuild.agent.assess import COPY, KEEP, REPAIR, Assessor, Task
 from sparkbuild.agent.copy import Copier
@@ -32,8 +32,6 @@ from sparkbuild.agent.wanted import Wanted, Wish, check_archive, of_request
 _ENDS = (".part", ".chunks")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STREAMS = 4
-_TOLD = 3  # files of a source that was changed
-_PINNED = ("artifact", "list")  # named by content, or by a caller who knows it
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -148,12 +146,12 @@ class _Staging:
         records, proven, maker = self._make(tasks)
         adopted = sum(1 for task in tasks if task.do == KEEP and task.text)
         linked_anew = links.make(self.dst, wrong)
-        seen = _seen(self.wish)
+        seen = still.seen(self.wish)
         # Of 100,000 files these are much, and looking at the source again and the ledger come on top.
         del tasks, todo
         self.wish.files.clear()
         if maker.written:
-            _check_still(self.request, seen)
+            still.check(self.request, seen)
         made = self._close_up(records, proven)
         return {
             "bytes": maker.written,
@@ -292,41 +290,6 @@ class _Staging:
 
     def _paths(self, names: list[str]) -> list[str]:
         return [f"{self.dst}/{name}" for name in names]
-
-
-def _seen(wish: Wish) -> dict[str, int]:
-    """What each file and link is to be, as a number to compare within this process: a tenth of the memory."""
-    files = {wanted.name: hash(repr(wanted)) for wanted in wish.files}
-    return {**files, **{link.name: hash(repr(link)) for link in wish.links}}
-
-
-def _check_still(request: dict[str, Any], seen: dict[str, int]) -> None:
-    """Is the source still what it was when the staging began? Each file was held open while it was read; links, refs
-    and lists of files were not, and a copy takes hours.
-    """
-    if request["what"]["kind"] in _PINNED:
-        return
-    archives = Archives()
-    try:
-        wish = of_request(request, archives)
-    finally:
-        archives.close()
-    now = _seen(wish)
-    other = [name for name in sorted({*seen, *now}) if seen.get(name) != now.get(name)]
-    if other:
-        called = {wanted.name: wanted.called for wanted in wish.files}
-        first = [
-            f"{called.get(name, name)} is {'gone' if name not in now else 'another now' if name in seen else 'new'}"
-            for name in other[:_TOLD]
-        ]
-        more = f", and {len(other) - _TOLD} more" if other[_TOLD:] else ""
-        raise AgentError(
-            "the source was changed while it was being staged",
-            kind="integrity",
-            where=request["dst"],
-            found=", ".join(first) + more,
-            next="run again: what did not change is kept",
-        )
 
 
 class _Counter:
