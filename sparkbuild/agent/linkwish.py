@@ -179,7 +179,7 @@ def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
         "nothing of the snapshot is in this subtree",
         kind="config",
         where=where,
-        found=f"{len(paths)} files: {hubrepo.shown(paths)}",
+        found=f"{hubrepo.files(len(paths))}: {hubrepo.shown(paths)}",
         wanted=f"files in {part.above}",
         next="correct `subtree` of this export",
     )
@@ -192,7 +192,7 @@ def _refuse_idle(part: _Subtree, where: str, paths: list[str]) -> None:
             f"nothing of the snapshot matches {', '.join(map(repr, idle))} of `binds`",
             kind="config",
             where=where,
-            found=f"{len(paths)} files: {hubrepo.shown(paths)}",
+            found=f"{hubrepo.files(len(paths))}: {hubrepo.shown(paths)}",
             next="correct `binds` of this export",
         )
 
