@@ -231,7 +231,10 @@ def _picks(files: list[Record]) -> tuple[list[Piece], list[Piece]]:
         filled = list(shape.with_data()) if record.extents else range(shape.chunks)
         picked = {_random(len(filled)) for _ in range(_RANDOM)}
         far += [content.chunk(record, filled[at]) for at in picked | (set() if known else {0, len(filled) - 1})]
-    return _drawn(near, _ENDS), _drawn(far, _SAMPLES)
+    far = _drawn(far, _SAMPLES)
+    whole = {(piece.record.name, piece.first // CHUNK) for piece in far}
+    near = [piece for piece in near if (piece.record.name, piece.first // CHUNK) not in whole]
+    return _drawn(near, _ENDS), far
 
 
 def _drawn(picks: list[Piece], most: int) -> list[Piece]:

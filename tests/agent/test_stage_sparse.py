@@ -57,7 +57,7 @@ def test_bytes_read_are_told_as_bytes_of_data(dst: Path, request_: dict[str, Any
     """Of a file that is nearly all hole, more would be read than it has."""
     call("stage", request_)
     assert look(dst, full=True)["checked"]["bytes"] == DATA
-    assert 0 < look(dst)["checked"]["bytes"] < 2 * DATA  # ends, and chunks with the same bytes in them
+    assert 0 < look(dst)["checked"]["bytes"] <= DATA
 
 
 def test_only_the_extents_are_read_and_take_room(dst: Path, source: Path, request_: dict[str, Any]) -> None:
