@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
+from sparkbuild.agent.files import is_in
+
 
 def fields_of(path: str, store: str) -> dict[str, str]:
     """Fields of an error event. The first folder on the way to `path` that lets nobody through is the one to blame."""
@@ -16,11 +18,11 @@ def fields_of(path: str, store: str) -> dict[str, str]:
         return {"found": f"we are {me}", "wanted": f"a path that {me} may use", "next": f"ls -ld {nearest(path)}"}
     found = os.stat(closed)
     mode = stat.filemode(found.st_mode)
-    inside = _is_in(path, store)
+    inside = is_in(path, store)
     mends = f"let {me} use {closed}"
     if closed == "/":  # a folder of the user's own in it is meant, not all of it
         mends = f"{folder_for_us(path)}, or name another folder"
-    if inside and _is_in(closed, store):
+    if inside and is_in(closed, store):
         mends = f"sudo chown -R {me}: {store}"
     elif inside:
         mends = f"{folder_for_us(store)}, or another `store` in config.toml"
@@ -54,10 +56,6 @@ def nearest(path: str) -> str:
     while place and not os.path.lexists(place):
         place = os.path.dirname(place)
     return place
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return bool(folder) and f"{os.path.normpath(path)}/".startswith(f"{os.path.normpath(folder)}/")
 
 
 def _user(number: int) -> str:

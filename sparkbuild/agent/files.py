@@ -84,3 +84,9 @@ def locked(path: str, what: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def is_in(path: str, folder: str) -> bool:
+    """Whether a path is that folder or inside of it, by their texts; nothing is in a folder called ""."""
+    one, other = (os.path.normpath(text).rstrip("/") for text in (path, folder))
+    return bool(folder) and f"{one}/".startswith(f"{other}/")

@@ -12,6 +12,7 @@ import stat
 from typing import Any
 
 from sparkbuild.agent import folder, index, ledger, mountlist, owned
+from sparkbuild.agent.files import is_in
 from sparkbuild.agent.ledger import OURS
 from sparkbuild.agent.protocol import AgentError
 
@@ -59,7 +60,7 @@ def is_lost(path: str, was: str, now: str) -> bool:
     """Whether a resolved path is below the mount point `was`, and nothing is mounted there: it is on `now`. A link on
     the way that leads to another disk by now, and a disk that is mounted deeper, are as somebody wanted them.
     """
-    return bool(was and now) and _is_in(path, was) and not _is_in(now, was)
+    return bool(was and now) and is_in(path, was) and not is_in(now, was)
 
 
 def closed(dst: str, store: str) -> AgentError | None:
@@ -86,7 +87,7 @@ def _closed(error: OSError, dst: str, store: str) -> AgentError:
     fields = oserrors.fields_of(error, store)
     if error.errno == errno.EACCES and not os.path.lexists(dst):
         fields |= denied.fields_of(dst, store)
-        if not _is_in(dst, store):
+        if not is_in(dst, store):
             fields["next"] = f"on that node: {denied.folder_for_us(dst)}, or correct `dst` (of an export, `path`)"
     return AgentError(**{**fields, "where": dst})
 
@@ -110,7 +111,3 @@ def misplaced(dst: str) -> AgentError | None:
 
 def _is_file_of_ours(name: str) -> bool:
     return name in NAMES or name.endswith(_ENDS)
-
-
-def _is_in(path: str, above: str) -> bool:
-    return f"{path}/".startswith(f"{above.rstrip('/')}/")

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent import lanes, procs
+from sparkbuild.agent.files import is_in
 from sparkbuild.agent.protocol import AgentError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _mounted(path: str, shelf: Shelf) -> list[str]:
     return [
         name
         for name, sources in shelf.mounts.items()
-        if any(source != "/" and any(_is_in(one, source) or _is_in(source, one) for one in own) for source in sources)
+        if any(source != "/" and any(is_in(one, source) or is_in(source, one) for one in own) for source in sources)
     ]
 
 
@@ -72,17 +73,13 @@ def refuse(store: str, paths: Iterable[str], what: str, shelf: Shelf | None = No
 def _uses(record: LaneRecord, path: str) -> bool:
     found = record.get("uses", []) + _named(record.get("argv", []))
     named = [os.path.normpath(one) for one in found]
-    return any(_is_in(path, one) or _is_in(one, path) for one in named)
+    return any(is_in(path, one) or is_in(one, path) for one in named)
 
 
 def _named(argv: list[str]) -> list[str]:
     """Absolute paths of a command line: a word of its own, or what follows `=`."""
     words = [part for word in argv for part in (word, word.partition("=")[2])]
     return [word for word in words if word.startswith("/") and word.strip("/")]
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 def _may_run(record: LaneRecord, shelf: Shelf | None) -> bool:
