@@ -30,8 +30,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from sparkbuild.nodes.ask import survey  # noqa: E402 - as above
 from sparkbuild.nodes.cluster import Nodes, Place  # noqa: E402 - the repository is on the path now
-from sparkbuild.nodes.survey import survey  # noqa: E402 - as above
 from tests.rack.rack import Rack  # noqa: E402 - as above
 
 DODO = "from sparkbuild.plugin.tasks import *\nfrom sparkbuild.plugin.tasks import config\nDOIT_CONFIG = config()\n"

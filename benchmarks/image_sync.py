@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT))
 
 from image_ways import Way, ways  # noqa: E402 - after what it needs on the path
 
-from sparkbuild.nodes.observer import Observer  # noqa: E402 - the repository is on the path now
-from sparkbuild.nodes.survey import survey  # noqa: E402 - as above
+from sparkbuild.nodes.ask import survey  # noqa: E402 - as above
+from sparkbuild.nodes.facts import Observer  # noqa: E402 - the repository is on the path now
 from tests.rack.made import Made, make  # noqa: E402 - as above
 from tests.rack.node import Node  # noqa: E402 - as above
 from tests.rack.rack import Rack  # noqa: E402 - as above

@@ -18,8 +18,8 @@ from staging_tools import KEY, MIB, ROOT, Row, agent, cached, files_request, fil
 
 sys.path.insert(0, str(ROOT))
 
-from sparkbuild.agent import digest, ledger, stamps
-from sparkbuild.agent.shape import Shape
+from sparkbuild.agent.ledger import digest, ledger, stamps
+from sparkbuild.agent.ledger.shape import Shape
 
 _LIMIT = 0.3  # seconds
 _ROUNDS = 7
@@ -27,7 +27,7 @@ _GIB = 1 << 30
 _INSIDE = """
 import json, sys, time
 sys.path.insert(0, sys.argv[1])
-from sparkbuild.agent.verify import observe
+from sparkbuild.agent.stage.verify import observe
 queries, best = json.loads(sys.stdin.read()), 1e9
 for _ in range(5):
     start = time.perf_counter()
@@ -65,7 +65,7 @@ def small_folders(work: Path, count: int = 1000) -> str:
     requests = [files_request(work / "many" / str(index), listed(source)) for index in range(count)]
     code = (
         f"import sys, json; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from sparkbuild.agent.stage import run\nfrom sparkbuild.agent.protocol import Reporter\n"
+        "from sparkbuild.agent.stage.stage import run\nfrom sparkbuild.agent.wire.protocol import Reporter\n"
         "Reporter.emit = lambda *a, **k: None\n"
         "for request in json.loads(sys.stdin.read()): run(request, Reporter())"
     )

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from sparkbuild.workspace import sourcelock
+from sparkbuild.workspace.locks import sourcelock
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL_ID = "smollm2-135m"

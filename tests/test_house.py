@@ -16,7 +16,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "sparkbuild"
 
-BELOW_DOMAINS = {"core", "workspace", "nodes"}
+BELOW_DOMAINS = {"core", "workspace", "nodes", "upstream"}
 DOMAINS = {"images", "staging", "serving", "gates", "bench"}
 
 # What each folder of sparkbuild/ may import of the others.
@@ -25,14 +25,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "workspace": {"core"},
     "nodes": {"core"},
+    "upstream": {"core", "workspace", "nodes"},
     **dict.fromkeys(DOMAINS, BELOW_DOMAINS),
-    "plugin": BELOW_DOMAINS | DOMAINS,
+    "app": BELOW_DOMAINS | DOMAINS,
+    "plugin": BELOW_DOMAINS | DOMAINS | {"app"},
     # sparkbuild/__main__.py, the command that needs no workspace
-    "": BELOW_DOMAINS | DOMAINS | {"plugin"},
+    "": BELOW_DOMAINS | DOMAINS | {"app", "plugin"},
 }
 
-# The one module of the agent that the rest may import: record types, which both sides of the wire share.
-SHARED_RECORDS = "sparkbuild.agent.records"
+# The one package of the agent that the rest may import: what both sides of the wire share.
+SHARED = "sparkbuild.agent.wire"
 
 HEAVY = {"docker", "paramiko", "jinja2", "httpx", "rich"}
 
@@ -108,8 +110,8 @@ def problem(folder: str, found: Import) -> str:
     if other == folder or other not in MAY_IMPORT or other == "":
         return ""  # its own folder; or `from sparkbuild import __version__`
     if other == "agent":
-        allowed = f"{name}.".startswith(SHARED_RECORDS + ".")
-        return "" if allowed else f"of the agent only {SHARED_RECORDS} is shared"
+        allowed = f"{name}.".startswith(SHARED + ".")
+        return "" if allowed else f"of the agent only {SHARED} is shared"
     return "" if other in MAY_IMPORT[folder] else f"{folder} may import only {sorted(MAY_IMPORT[folder])}"
 
 
@@ -185,11 +187,11 @@ def test_creating_tasks_loads_no_heavy_library() -> None:
         ("serving", "sparkbuild.serving.lane", True),
         ("serving", "sparkbuild.gates.smoke", False),
         ("serving", "sparkbuild.plugin.tasks", False),
-        ("serving", "sparkbuild.nodes.local", True),
-        ("serving", "sparkbuild.agent.launch", False),
-        ("serving", "sparkbuild.agent.records.Ledger", True),
-        ("nodes", "sparkbuild.workspace.schema", False),
-        ("workspace", "sparkbuild.nodes.local", False),
+        ("serving", "sparkbuild.nodes.local.agent", True),
+        ("serving", "sparkbuild.agent.lane.launch", False),
+        ("serving", "sparkbuild.agent.wire.records.Ledger", True),
+        ("nodes", "sparkbuild.workspace.shapes.schema", False),
+        ("workspace", "sparkbuild.nodes.local.agent", False),
         ("workspace", "sparkbuild.core.errors", True),
         ("workspace", "httpx", False),
         ("workspace", "urllib.request.urlopen", False),
@@ -201,7 +203,7 @@ def test_creating_tasks_loads_no_heavy_library() -> None:
         ("agent", "json", True),
         ("agent", "xxhash", False),
         ("agent", "sparkbuild.core.key", False),
-        ("agent", "sparkbuild.agent.files", True),
+        ("agent", "sparkbuild.agent.disk.files", True),
         ("", "sparkbuild.workspace.init", True),
     ],
 )
@@ -211,7 +213,7 @@ def test_the_rule_itself(folder: str, name: str, allowed: bool) -> None:
 
 def test_the_agent_may_use_what_it_can_do_without() -> None:
     source = "try:\n    import xxhash\nexcept (ImportError, OSError):\n    import other"
-    assert imports(source, "sparkbuild.agent.digest") == [Import("xxhash", 2, optional=True), Import("other", 4)]
+    assert imports(source, "sparkbuild.agent.ledger.digest") == [Import("xxhash", 2, optional=True), Import("other", 4)]
     assert problem("agent", Import("xxhash", 2, optional=True)) == ""
     assert problem("agent", Import("other", 4)) != ""
 
@@ -229,7 +231,7 @@ def test_the_agent_may_use_what_it_can_do_without() -> None:
     ],
 )
 def test_every_form_of_import_is_seen(source: str, names: list[str]) -> None:
-    assert [found.name for found in imports(source, "sparkbuild.nodes.ssh")] == names
+    assert [found.name for found in imports(source, "sparkbuild.nodes.ssh.agent")] == names
 
 
 def test_relative_imports_of_a_package() -> None:

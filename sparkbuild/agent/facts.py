@@ -7,25 +7,25 @@ import importlib
 import threading
 from typing import Any
 
-from sparkbuild.agent.lanes import runs, shelf_of
-from sparkbuild.agent.procs import Glance
-from sparkbuild.agent.protocol import Reporter
+from sparkbuild.agent.lane.record import runs, shelf_of
+from sparkbuild.agent.machine.procs import Glance
+from sparkbuild.agent.wire.protocol import Reporter
 
 # scheme of the goal (or what else is asked) -> module of this folder; each has observe(query) -> fact
 OBSERVERS = {
-    "artifact": "artifacts",
-    "source": "exported",
-    "archive": "assembled",
-    "image": "images",
-    "staged": "verify",
-    "export": "linked",
-    "lane": "lanes",
+    "artifact": "store.artifacts",
+    "source": "git.exported",
+    "archive": "image.archives",
+    "image": "image.look",
+    "staged": "stage.verify",
+    "export": "export.look",
+    "lane": "lane.record",
     "node": "node",
-    "preflight": "preflight",
-    "network": "network",
-    "pruned": "oldimages",
-    "room": "room",
-    "inventory": "inventory",
+    "preflight": "lane.preflight",
+    "network": "machine.network",
+    "pruned": "docker.prune",
+    "room": "machine.room",
+    "inventory": "evict.inventory",
 }
 WAITING = {"node", "preflight"}  # for docker, for peers: others are looked at meanwhile
 
@@ -78,7 +78,7 @@ def _observe(query: dict[str, Any]) -> dict[str, Any]:
 
 def _failed(error: OSError, query: dict[str, Any]) -> dict[str, Any]:
     """What is known of a thing that may not be looked at, or cannot be."""
-    from sparkbuild.agent.oserrors import fields_of  # noqa: PLC0415 - only for a message
+    from sparkbuild.agent.machine.oserrors import fields_of  # noqa: PLC0415 - only for a message
 
     fields = fields_of(error, query["store"])
     text = ": ".join(part for part in (fields["what"], fields["where"]) if part)

@@ -9,41 +9,41 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from sparkbuild.agent.protocol import AgentError, Reporter, end_with_stdin
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, end_with_stdin
 
 # verb -> module of this folder; each module has run(request, reporter) -> result fields
 VERBS = {
     "facts": "facts",
-    "fetch": "fetch",
-    "venv": "venv",
-    "assemble": "assemble",
-    "build": "build",
-    "context": "context",
-    "export": "export",
-    "repro": "repro",
-    "hold": "hold",
-    "prepare": "prepare",
-    "record": "record",
-    "stage": "stage",
-    "verify": "verify",
-    "scrub": "scrub",
-    "evict": "evict",
-    "launch": "launch",
-    "note": "note",
-    "watch": "watch",
-    "stop": "stop",
-    "tail": "tail",
-    "dial": "dial",
-    "put": "put",
-    "source": "gitexport",
-    "pins": "gitpins",
-    "relay": "relay",
-    "give": "give",
-    "pull": "pull",
-    "describe": "describe",
-    "prune": "oldimages",
-    "adopt": "adopt",
-    "linktree": "linktree",
+    "fetch": "store.fetch",
+    "venv": "image.venv",
+    "assemble": "image.assemble",
+    "build": "image.build",
+    "context": "image.context",
+    "export": "image.export",
+    "repro": "image.repro",
+    "hold": "lane.hold",
+    "prepare": "lane.prepare",
+    "record": "lane.container",
+    "stage": "stage.stage",
+    "verify": "stage.verify",
+    "scrub": "stage.scrub",
+    "evict": "evict.evict",
+    "launch": "lane.launch",
+    "note": "lane.note",
+    "watch": "lane.watch",
+    "stop": "lane.stop",
+    "tail": "lane.tail",
+    "dial": "docker.dial",
+    "put": "store.put",
+    "source": "git.export",
+    "pins": "git.pins",
+    "relay": "store.relay",
+    "give": "peers.give",
+    "pull": "docker.pull",
+    "describe": "image.describe",
+    "prune": "docker.prune",
+    "adopt": "docker.adopt",
+    "linktree": "export.make",
 }
 
 
@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None, line: bytes = b"") -> int:
         reporter.emit("error", **error.fields)
         return 1
     except OSError as error:
-        from sparkbuild.agent import oserrors  # noqa: PLC0415 - only for a message
+        from sparkbuild.agent.machine import oserrors  # noqa: PLC0415 - only for a message
 
         reporter.emit("error", **oserrors.fields_of(error, str(request.get("store", ""))))
         return 1

@@ -6,19 +6,20 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from sparkbuild.agent import lanes, procs
-from sparkbuild.agent.boxes import ALIVE
-from sparkbuild.agent.containers import docker_fact, no_docker
-from sparkbuild.agent.disks import disks
-from sparkbuild.agent.dockerd import SOCKET
-from sparkbuild.agent.gpus import gpus
-from sparkbuild.agent.hcas import hcas
-from sparkbuild.agent.network import interfaces
-from sparkbuild.agent.system import system
-from sparkbuild.agent.together import together
+from sparkbuild.agent.docker.engine import SOCKET
+from sparkbuild.agent.docker.fact import docker_fact, no_docker
+from sparkbuild.agent.docker.ours import ALIVE
+from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.machine import procs
+from sparkbuild.agent.machine.gpus import gpus
+from sparkbuild.agent.machine.hcas import hcas
+from sparkbuild.agent.machine.mounts import disks
+from sparkbuild.agent.machine.network import interfaces
+from sparkbuild.agent.machine.system import system
+from sparkbuild.agent.machine.together import together
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.records import DockerFact, LaneRow, NodeFact
+    from sparkbuild.agent.wire.records import DockerFact, LaneRow, NodeFact
 
 _PATIENCE = 30.0  # seconds; each look has a shorter limit of its own
 

@@ -10,7 +10,7 @@ from sparkbuild.bench.harness import BOOK_URL
 from sparkbuild.bench.manifest import Cell, Speed
 from sparkbuild.bench.target import BenchTarget
 from sparkbuild.core.run import Progress
-from sparkbuild.workspace.schema import Throughput
+from sparkbuild.workspace.shapes.schema import Throughput
 
 PROGRAM = "llama-benchy"
 

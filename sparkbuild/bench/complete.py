@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from sparkbuild.bench.manifest import Cell, Scores, Speed
-from sparkbuild.workspace.schema import Bench, Throughput, ToolEval
+from sparkbuild.workspace.shapes.schema import Bench, Throughput, ToolEval
 
 
 def problems(bench: Bench, scores: Scores | None, speed: Speed | None) -> list[str]:

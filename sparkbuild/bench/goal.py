@@ -13,7 +13,7 @@ from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.uri import Uri
-from sparkbuild.workspace.schema import Bench
+from sparkbuild.workspace.shapes.schema import Bench
 
 
 class BenchSpec(msgspec.Struct, frozen=True):

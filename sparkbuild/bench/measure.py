@@ -23,7 +23,7 @@ from sparkbuild.core.interrupt import Interrupted
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import closure
 from sparkbuild.core.run import Progress, Run
-from sparkbuild.workspace.schema import Throughput, ToolEval
+from sparkbuild.workspace.shapes.schema import Throughput, ToolEval
 
 ATTEMPTS = 3  # of a throughput run
 

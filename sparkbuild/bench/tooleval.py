@@ -10,7 +10,7 @@ import msgspec
 from sparkbuild.bench.manifest import Pool, Scores
 from sparkbuild.bench.target import BenchTarget
 from sparkbuild.core.run import Progress
-from sparkbuild.workspace.schema import ToolEval
+from sparkbuild.workspace.shapes.schema import ToolEval
 
 PROGRAM = "tool-eval-bench"
 

@@ -11,7 +11,7 @@ from sparkbuild.core.errors import GateError
 from sparkbuild.gates import smoke, tools
 from sparkbuild.gates.chat import chat
 from sparkbuild.gates.result import GateResult
-from sparkbuild.workspace.schema import Gate, SmokeGate
+from sparkbuild.workspace.shapes.schema import Gate, SmokeGate
 
 
 def check(

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparkbuild.gates.chat import Reply
 from sparkbuild.gates.result import GateResult, budget, cut
-from sparkbuild.workspace.schema import SmokeGate
+from sparkbuild.workspace.shapes.schema import SmokeGate
 
 # A character that makes a longer word or number of its neighbour. The underscore is not one: it is markdown here.
 _ALNUM = r"[^\W_]"

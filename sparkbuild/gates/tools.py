@@ -8,7 +8,7 @@ import msgspec
 
 from sparkbuild.gates.chat import Reply, ToolCall
 from sparkbuild.gates.result import GateResult, budget, cut
-from sparkbuild.workspace.schema import ToolGate
+from sparkbuild.workspace.shapes.schema import ToolGate
 
 
 def body(gate: ToolGate, model_id: str) -> dict[str, Any]:

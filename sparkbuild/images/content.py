@@ -11,7 +11,7 @@ import msgspec
 from sparkbuild.core.key import Key
 from sparkbuild.core.run import Agent
 from sparkbuild.images.docker import archive_in_store
-from sparkbuild.nodes.relay import Blob
+from sparkbuild.nodes.relay.relay import Blob
 
 BLOBS = "blobs/sha256"  # where an image's layers lie in its holder's store
 _PREFIX = "sha256:"

@@ -10,7 +10,7 @@ import msgspec
 from sparkbuild.core.goal import Goal, Input
 from sparkbuild.core.key import Key
 from sparkbuild.core.uri import Uri
-from sparkbuild.nodes.artifacts import ArtifactSpec
+from sparkbuild.upstream.artifacts import ArtifactSpec
 
 # Raise it when the agent makes something else of the same inputs: every image is then built anew.
 BUILDER = 1

@@ -24,16 +24,17 @@ from sparkbuild.core.run import Run
 from sparkbuild.core.sizes import count
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
-from sparkbuild.images import registry, transfer
+from sparkbuild.images import transfer
 from sparkbuild.images.content import BLOBS, describe
 from sparkbuild.images.docker import reference
 from sparkbuild.images.relays import Relays
 from sparkbuild.images.room import check_disk, check_room
 from sparkbuild.images.sync import advising, unasked
+from sparkbuild.nodes.ask import survey
 from sparkbuild.nodes.cluster import LOCAL, Nodes
-from sparkbuild.nodes.relay import INCOMING
-from sparkbuild.nodes.survey import survey
-from sparkbuild.workspace.reference import Reference
+from sparkbuild.nodes.relay.relay import INCOMING
+from sparkbuild.upstream import registry_digest as registry
+from sparkbuild.workspace.locks.reference import Reference
 
 _GZIPPED = 2.0  # of a layer as it is downloaded: the download, and what it is unpacked to; sizes are of the latter
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sparkbuild.nodes.relay import Blob, Relay
+from sparkbuild.nodes.relay.relay import Blob, Relay
 
 if TYPE_CHECKING:
     from sparkbuild.nodes.cluster import Nodes

@@ -9,7 +9,7 @@ from typing import Any
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.template import fill
 from sparkbuild.images.dockerfile import Arg, DockerfileSpec
-from sparkbuild.workspace.dockerfile import Rules, faults
+from sparkbuild.workspace.images.dockerfile import Rules, faults
 
 _LEAST = 4  # characters of a secret that is looked for: a shorter one stands everywhere
 

@@ -20,7 +20,7 @@ from sparkbuild.images.docker import reference
 from sparkbuild.images.relays import Relays
 from sparkbuild.images.room import LOAD, check_disk, check_room
 from sparkbuild.nodes.cluster import LOCAL, Nodes
-from sparkbuild.nodes.relay import INCOMING, Blob
+from sparkbuild.nodes.relay.relay import INCOMING, Blob
 
 
 class SyncKind:

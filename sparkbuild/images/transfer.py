@@ -15,7 +15,7 @@ from sparkbuild.core.errors import NodeError, SpaceError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.images.content import Content
-from sparkbuild.nodes.relay import INCOMING, Arrival, Blob, Relay
+from sparkbuild.nodes.relay.relay import INCOMING, Arrival, Blob, Relay
 
 if TYPE_CHECKING:
     import docker

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.ahead import Ahead
-from sparkbuild.nodes.connection import Connection
-from sparkbuild.nodes.local import LocalAgent
-from sparkbuild.nodes.sshconfig import Target, Targets
+from sparkbuild.nodes.local.agent import LocalAgent
+from sparkbuild.nodes.local.ahead import Ahead
+from sparkbuild.nodes.rpc.connection import Connection
+from sparkbuild.nodes.ssh.config import Target, Targets
 
 if TYPE_CHECKING:
     import docker
 
-    from sparkbuild.nodes.link import Link
-    from sparkbuild.nodes.network import Network
+    from sparkbuild.nodes.ssh.link import Link
+    from sparkbuild.nodes.ssh.links import Network
 
 LOCAL = "local"  # the node that every workspace has
 KNOWN_HOSTS = "known_hosts"  # of the workspace: what `doit trust` recorded
@@ -94,7 +94,7 @@ class Nodes:
                 self._agents[node] = LocalAgent(node, self.store(node), self._ahead, docker=place.docker)
                 self._ahead = None  # the first node's: one shortcut is what one machine needs
                 return self._agents[node]
-        from sparkbuild.nodes.ssh import SshAgent  # noqa: PLC0415 - costs paramiko
+        from sparkbuild.nodes.ssh.agent import SshAgent  # noqa: PLC0415 - costs paramiko
 
         made = SshAgent(node, self.store(node), self.link(node), python=place.python, docker=place.docker)
         with self._guard:
@@ -133,7 +133,7 @@ class Nodes:
         if self.place(node).connection == "local":
             yield _url("127.0.0.1" if wildcard else host, port)
             return
-        from sparkbuild.nodes import door  # noqa: PLC0415 - costs paramiko
+        from sparkbuild.nodes.ssh import forward as door  # noqa: PLC0415 - costs paramiko
 
         if not door.is_loopback(host) and self.target(node).via is None:
             yield _url(self.address(node) if wildcard else host, port)
@@ -153,7 +153,7 @@ class Nodes:
 
     def link_to(self, target: Target) -> Link:
         """The ssh connection to a server; made when it is first used."""
-        from sparkbuild.nodes.network import Network  # noqa: PLC0415 - costs paramiko
+        from sparkbuild.nodes.ssh.links import Network  # noqa: PLC0415 - costs paramiko
 
         with self._guard:
             if self._network is None:

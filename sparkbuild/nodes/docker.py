@@ -17,7 +17,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.connection import Connection
+from sparkbuild.nodes.rpc.connection import Connection
 
 _KEPT = 2  # idle connections, each an agent on the node
 _BASE = "http://docker"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sparkbuild.plugin.action import Proc
-from sparkbuild.plugin.checker import FactChecker
-from sparkbuild.plugin.factory import group_doc, group_of, stop_task, task_of
-from sparkbuild.plugin.lockfiles import check_task, pin_task
-from sparkbuild.plugin.lockupdate import update_tasks
-from sparkbuild.plugin.lockverify import verify_tasks
-from sparkbuild.plugin.reprotask import repro_tasks
-from sparkbuild.plugin.session import STATE_FILE, session
+from sparkbuild.app.session import STATE_FILE, session
+from sparkbuild.plugin.actions.locks import check_task, pin_task
+from sparkbuild.plugin.actions.lockupdate import update_tasks
+from sparkbuild.plugin.actions.lockverify import verify_tasks
+from sparkbuild.plugin.actions.repro import repro_tasks
+from sparkbuild.plugin.adapters.action import Proc
+from sparkbuild.plugin.adapters.checker import FactChecker
+from sparkbuild.plugin.adapters.factory import group_doc, group_of, stop_task, task_of
 
 __all__ = ["Proc", "config", "task_sparkbuild"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.nodes.addresses import INNER, addresses, networks
+from sparkbuild.nodes.relay.addresses import INNER, addresses, networks
 
 
 class Fabric(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 from sparkbuild.core.goal import Goal, Input
 from sparkbuild.core.key import Key
 from sparkbuild.core.uri import Uri
-from sparkbuild.workspace.schema import Docker, Mount
+from sparkbuild.workspace.shapes.schema import Docker, Mount
 
 # What can change without starting the engine again: these parts are only checked against the running lane.
 CHECKED_PARTS = frozenset({"gates"})

@@ -15,7 +15,7 @@ from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.secrets import read_secrets
-from sparkbuild.nodes.survey import everywhere, survey
+from sparkbuild.nodes.ask import everywhere, survey
 from sparkbuild.serving import container, fabric, judge, lane, places, preflight, render
 from sparkbuild.serving.dockerruntime import DockerRuntime
 from sparkbuild.serving.elsewhere import Elsewhere

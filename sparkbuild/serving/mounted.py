@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Agent
-from sparkbuild.nodes.survey import survey
+from sparkbuild.nodes.ask import survey
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.render import Bind
 

@@ -10,7 +10,7 @@ import msgspec
 
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.run import Agent
-from sparkbuild.nodes.survey import everywhere
+from sparkbuild.nodes.ask import everywhere
 from sparkbuild.serving.hold import operator
 from sparkbuild.serving.judge import foreign
 

@@ -12,8 +12,8 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.uri import Uri
 from sparkbuild.staging.staged import LEDGER, StagedSpec
-from sparkbuild.workspace.artifact import ARCHIVES
-from sparkbuild.workspace.stagingschema import FilesStaging, HubStaging, RowsStaging, Staging
+from sparkbuild.workspace.locks.artifact import ARCHIVES
+from sparkbuild.workspace.shapes.stagingschema import FilesStaging, HubStaging, RowsStaging, Staging
 
 
 class Place(msgspec.Struct, frozen=True):

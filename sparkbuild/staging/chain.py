@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.run import Run
-from sparkbuild.nodes.post import Post
-from sparkbuild.nodes.ways import Ways
+from sparkbuild.nodes.relay.giver import Post
+from sparkbuild.nodes.relay.reach import Ways
 
 if TYPE_CHECKING:
     from sparkbuild.nodes.cluster import Nodes

@@ -7,8 +7,7 @@ from __future__ import annotations
 import shlex
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from pathlib import Path
 from typing import Any
 

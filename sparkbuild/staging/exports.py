@@ -21,7 +21,7 @@ from sparkbuild.core.uri import Uri
 from sparkbuild.staging.blocks import Place, Staged
 from sparkbuild.staging.eviction import gone, owner
 from sparkbuild.staging.staged import refused
-from sparkbuild.workspace.stagingschema import ComposedExport, HubStaging, TreeExport
+from sparkbuild.workspace.shapes.stagingschema import ComposedExport, HubStaging, TreeExport
 
 # The version of the manifest that the agent writes (agent.mountlist.VERSION; a test holds the two together).
 FORMAT = 1

@@ -17,7 +17,7 @@ from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.sizes import count, size
 from sparkbuild.core.state import Made
-from sparkbuild.staging import about
+from sparkbuild.staging import words as about
 from sparkbuild.staging.eviction import gone, owner
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def refused(goal: Goal, verdict: Verdict) -> SparkbuildError | None:
     found = (verdict.fact or {}).get("refused") if verdict.state == RUN else None
     if not found:
         return None
-    from sparkbuild.nodes.reply import error_of  # noqa: PLC0415 - most sources are in order
+    from sparkbuild.nodes.rpc.reply import error_of  # noqa: PLC0415 - most sources are in order
 
     return error_of(goal.node, found)
 

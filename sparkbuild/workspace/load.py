@@ -11,12 +11,15 @@ from typing import TypeVar
 import msgspec
 
 from sparkbuild.core.errors import ConfigError, LockError
-from sparkbuild.workspace import bases, nodecheck, sourcelock, toml
-from sparkbuild.workspace.findings import Findings
-from sparkbuild.workspace.imagefile import load_image
-from sparkbuild.workspace.recipefile import load_recipe
-from sparkbuild.workspace.schema import Cluster, Config, Node
-from sparkbuild.workspace.workspace import Workspace
+from sparkbuild.workspace import nodecheck
+from sparkbuild.workspace.images import bases
+from sparkbuild.workspace.images.imagefile import load_image
+from sparkbuild.workspace.locks import sourcelock
+from sparkbuild.workspace.recipes.recipefile import load_recipe
+from sparkbuild.workspace.shapes.schema import Cluster, Config, Node
+from sparkbuild.workspace.shapes.workspace import Workspace
+from sparkbuild.workspace.toml import read as toml
+from sparkbuild.workspace.toml.findings import Findings
 
 LOCAL = nodecheck.LOCAL  # the embedded node and cluster: this machine
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -9,8 +9,8 @@ import re
 
 import msgspec
 
-from sparkbuild.workspace.findings import Findings
-from sparkbuild.workspace.schema import Node
+from sparkbuild.workspace.shapes.schema import Node
+from sparkbuild.workspace.toml.findings import Findings
 
 LOCAL = "local"  # the embedded node: this machine
 _OURS = frozenset({"images", "recipes", "locks"})  # what the user writes; a store is cleaned by us

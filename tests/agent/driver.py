@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent import stage, verify
-from sparkbuild.agent.protocol import Reporter
+from sparkbuild.agent.stage import stage, verify
+from sparkbuild.agent.wire.protocol import Reporter
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20

@@ -8,7 +8,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from sparkbuild.agent import linked, stage
+from sparkbuild.agent.export import look as linked
+from sparkbuild.agent.stage import stage
 from tests.agent.driver import Answer, Silent, call, finish, key, list_of, stage_here, start
 from tests.staging.hubcache import REPO, TWO_HOP, usual
 

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sparkbuild.agent import digest, folder
-from sparkbuild.agent.draft import Draft
-from sparkbuild.agent.give import GONE
-from sparkbuild.agent.ledger import Record
-from sparkbuild.agent.offer import mark
-from sparkbuild.agent.part import Part
-from sparkbuild.agent.shape import Shape
+from sparkbuild.agent.ledger import digest, folder
+from sparkbuild.agent.ledger.draft import Draft
+from sparkbuild.agent.ledger.ledger import Record
+from sparkbuild.agent.ledger.part import Part
+from sparkbuild.agent.ledger.shape import Shape
+from sparkbuild.agent.peers.give import GONE
+from sparkbuild.agent.peers.offer import mark
 from tests.agent.driver import CHUNK, key, start
 
 TOKEN = "t" * 32

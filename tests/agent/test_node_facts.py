@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent import disks, gpus, hcas, network, node, system
-from sparkbuild.agent.containers import docker_fact, no_docker, uses_gpu
-from sparkbuild.agent.lanes import write
-from sparkbuild.agent.procs import boot_id, start_ticks
-from sparkbuild.agent.together import together
+from sparkbuild.agent import node
+from sparkbuild.agent.docker.fact import docker_fact, no_docker, uses_gpu
+from sparkbuild.agent.lane.record import write
+from sparkbuild.agent.machine import gpus, hcas, mounts as disks, network, system
+from sparkbuild.agent.machine.procs import boot_id, start_ticks
+from sparkbuild.agent.machine.together import together
 from tests.agent.driver import call
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkbuild.agent import digest
+from sparkbuild.agent.ledger import digest
 from tests.agent.driver import MIB, call, flip, from_wheel, key, problems
 
 # Neither the wheel nor the system's library; libc, which is asked for by None, is there.

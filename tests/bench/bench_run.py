@@ -13,7 +13,7 @@ from sparkbuild.bench.kind import BenchKind, BenchTarget
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.interrupt import handling
 from sparkbuild.core.run import Agent, Progress, Run
-from sparkbuild.workspace.schema import Bench
+from sparkbuild.workspace.shapes.schema import Bench
 from tests.bench.examples import BENCH, goal
 from tests.engine import ROOT
 

@@ -9,7 +9,7 @@ from sparkbuild.bench.manifest import FORMAT, Cell, Manifest, Pool, Program, Sco
 from sparkbuild.core.goal import Goal, Input
 from sparkbuild.core.key import Key
 from sparkbuild.core.uri import Uri
-from sparkbuild.workspace.schema import Bench, Throughput, ToolEval
+from sparkbuild.workspace.shapes.schema import Bench, Throughput, ToolEval
 
 BENCH = Bench(
     image="harness",

@@ -8,7 +8,7 @@ import pytest
 from sparkbuild.bench.benchy import Events, command, idle_connection_was_closed, read, requests
 from sparkbuild.bench.target import BenchTarget
 from sparkbuild.core.run import Progress
-from sparkbuild.workspace.schema import Throughput
+from sparkbuild.workspace.shapes.schema import Throughput
 
 TARGET = BenchTarget("http://h:1/", "m", "/py", "/files")
 SETTINGS = Throughput(tokenizer="t", prompt=(64, 128), generate=(8,), depth=(0, 512), concurrency=(1, 2), runs=2)

@@ -5,7 +5,7 @@ import pytest
 
 from sparkbuild.bench.complete import problems
 from sparkbuild.bench.manifest import Cell, Pool, Scores, Speed
-from sparkbuild.workspace.schema import Bench, Throughput, ToolEval
+from sparkbuild.workspace.shapes.schema import Bench, Throughput, ToolEval
 
 BENCH = Bench(
     image="harness",

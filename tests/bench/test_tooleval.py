@@ -9,7 +9,7 @@ import pytest
 from sparkbuild.bench.target import BenchTarget
 from sparkbuild.bench.tooleval import Events, command, read
 from sparkbuild.core.run import Progress
-from sparkbuild.workspace.schema import ToolEval
+from sparkbuild.workspace.shapes.schema import ToolEval
 
 TARGET = BenchTarget("http://h:1", "m", "/py", "/files")
 

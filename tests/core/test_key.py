@@ -3,8 +3,7 @@
 import hashlib
 import json
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sparkbuild.core.key import SHORT, Key
 

@@ -20,7 +20,7 @@ from sparkbuild.core.interrupt import Cancel, Interrupted
 from sparkbuild.gates import chat as chat_module
 from sparkbuild.gates.chat import chat, read_reply
 from sparkbuild.gates.check import check
-from sparkbuild.workspace.schema import Gate, RecipeFile, SmokeGate, ToolGate
+from sparkbuild.workspace.shapes.schema import Gate, RecipeFile, SmokeGate, ToolGate
 from tests.engine import ROOT, Engine, free_port
 
 SUM = SmokeGate(id="sum", prompt="What is 19 + 23?", expect="42", max_tokens=64, timeout=60)

@@ -4,7 +4,7 @@ import pytest
 
 from sparkbuild.gates.chat import Reply
 from sparkbuild.gates.smoke import body, contains, grade
-from sparkbuild.workspace.schema import SmokeGate
+from sparkbuild.workspace.shapes.schema import SmokeGate
 
 GATE = SmokeGate(id="sum", prompt="2+2?", expect="4", max_tokens=64)
 

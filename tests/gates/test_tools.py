@@ -6,7 +6,7 @@ import pytest
 
 from sparkbuild.gates.chat import Reply, ToolCall
 from sparkbuild.gates.tools import body, grade, same
-from sparkbuild.workspace.schema import ToolGate
+from sparkbuild.workspace.shapes.schema import ToolGate
 
 GATE = ToolGate(
     id="weather",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparkbuild.agent.artifacts import path_of
+from sparkbuild.agent.store.artifacts import path_of
 
 Member = tuple[str, bytes | dict[str, Any]]  # a name, and the content of a file or what its TarInfo is to have
 PACK: dict[str, Callable[[bytes], bytes]] = {

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.artifacts import path_of
-from sparkbuild.agent.context import run
-from sparkbuild.agent.protocol import AgentError, Reporter
+from sparkbuild.agent.image.context import run
+from sparkbuild.agent.store.artifacts import path_of
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 SOURCE = {"pkg/a.py": b"one\ntwo\nthree\n", "pkg/run.sh": b"#!/bin/sh\n", "README": b"read\n"}
 PATCH = """\

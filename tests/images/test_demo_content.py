@@ -18,8 +18,8 @@ import msgspec
 import pytest
 import tomli
 
-from sparkbuild.workspace import sourcelock
-from sparkbuild.workspace.schema import ImageFile, RecipeFile
+from sparkbuild.workspace.locks import sourcelock
+from sparkbuild.workspace.shapes.schema import ImageFile, RecipeFile
 from tests.engine import MODEL_ID, ROOT, SERVE, Engine, free_port, start_engine
 
 IMAGES = ("llamacpp", "harness", "demo-ranks")

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sparkbuild.agent import dockerimages
+from sparkbuild.agent.docker import images as dockerimages
+from sparkbuild.app.goals.assemble import assemble
 from sparkbuild.core.errors import SpaceError
 from sparkbuild.core.goal import Goal, Input
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
@@ -21,9 +22,8 @@ from sparkbuild.images.docker import DockerSpec, archive_goal, archive_in_store,
 from sparkbuild.images.kind import ImageKind
 from sparkbuild.images.room import check_room
 from sparkbuild.images.sync import SyncKind
-from sparkbuild.nodes.artifacts import ArtifactSpec
 from sparkbuild.nodes.cluster import Nodes, Place
-from sparkbuild.plugin.goals import assemble
+from sparkbuild.upstream.artifacts import ArtifactSpec
 from sparkbuild.workspace.load import load
 from tests.workspace.helpers import FORMAT, put
 

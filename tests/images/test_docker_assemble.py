@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent import assembled, debs, layerstore
-from sparkbuild.agent.assemble import run
-from sparkbuild.agent.layer import FILE, LINK, Entry, Layer
-from sparkbuild.agent.protocol import AgentError, Reporter
-from sparkbuild.agent.wheels import platforms
+from sparkbuild.agent.image import archives as assembled, debs, layers as layerstore
+from sparkbuild.agent.image.assemble import run
+from sparkbuild.agent.image.layer import FILE, LINK, Entry, Layer
+from sparkbuild.agent.image.wheels import platforms
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from tests.agent.driver import Answer, finish, start
 from tests.agent.test_pythons import pythons
 from tests.images.packages import Member, ar, deb, keep, request, tar
@@ -386,7 +386,7 @@ def test_old_archives_go_and_their_receipts_stay(tmp_path: Path) -> None:
 
 def test_a_killed_assembly_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
     asked = request(tmp_path, [keep(tmp_path, "x_1_amd64.deb", GOOD)])
-    shim = "import os, sparkbuild.agent.assemble as a; a._config = lambda *_: os.kill(os.getpid(), 9)"
+    shim = "import os, sparkbuild.agent.image.assemble as a; a._config = lambda *_: os.kill(os.getpid(), 9)"
     assert finish(start("assemble", asked, shim=shim)).code == -9
     assert assembled.observe({"store": str(tmp_path), "name": "tiny", "key": "ab" * 32})["present"] is False
     assert left(tmp_path) == [f"{'ab' * 6}.part"]
@@ -397,7 +397,8 @@ def test_a_killed_assembly_leaves_nothing_that_looks_whole(tmp_path: Path) -> No
 def test_two_at_once_do_not_mix(tmp_path: Path) -> None:
     asked = request(tmp_path, [keep(tmp_path, "x_1_amd64.deb", GOOD)])
     slow = (
-        "import time, sparkbuild.agent.assemble as a; b = a._layers; a._layers = lambda *x: [time.sleep(2), b(*x)][1]"
+        "import time, sparkbuild.agent.image.assemble as a; b = a._layers; "
+        "a._layers = lambda *x: [time.sleep(2), b(*x)][1]"
     )
     first: subprocess.Popen[bytes] = start("assemble", asked, shim=slow)
     while not (tmp_path / "archives/tiny" / f"{'ab' * 6}.part").exists():

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from sparkbuild.app.goals.assemble import Goals, assemble
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.plan import OK, RUN, UNKNOWN
 from sparkbuild.core.state import Made
 from sparkbuild.images.archive import ArchiveKind
 from sparkbuild.images.rendering import dockerfile, refuse_secrets
-from sparkbuild.plugin.goals import Goals, assemble
 from sparkbuild.workspace.load import load
 from tests.workspace.helpers import FORMAT, put
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sparkbuild.app.goals.assemble import assemble
 from sparkbuild.core.plan import OK, RUN, UNKNOWN
 from sparkbuild.images.prune import BUILT, SERVED, UNUSED, PruneKind, PruneSpec, prune_goal
-from sparkbuild.plugin.goals import assemble
 from sparkbuild.workspace.load import load
 from tests.images.test_dockerfile import space
 from tests.workspace.helpers import put

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from sparkbuild.core.errors import ConfigError, NodeError
-from sparkbuild.images.registry import address, digest_of
-from sparkbuild.workspace.reference import parse
+from sparkbuild.upstream.registry_digest import address, digest_of
+from sparkbuild.workspace.locks.reference import parse
 
 DIGEST = f"sha256:{'d' * 64}"
 TOKEN = "for everybody"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkbuild.app.goals.assemble import Goals, assemble
 from sparkbuild.core.errors import LockError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import RUN, UNKNOWN
@@ -15,7 +16,6 @@ from sparkbuild.images.archive import ArchiveKind
 from sparkbuild.images.building import Builder
 from sparkbuild.images.rendering import dockerfile
 from sparkbuild.nodes.cluster import Nodes, Place
-from sparkbuild.plugin.goals import Goals, assemble
 from sparkbuild.workspace.load import load
 from tests.engine import ROOT
 

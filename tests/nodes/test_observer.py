@@ -14,9 +14,9 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import UNKNOWN, plan
 from sparkbuild.core.uri import Uri
-from sparkbuild.nodes.artifacts import ArtifactKind, ArtifactSpec, artifact_goal
-from sparkbuild.nodes.local import LocalAgent
-from sparkbuild.nodes.observer import Observer
+from sparkbuild.nodes.facts import Observer
+from sparkbuild.nodes.local.agent import LocalAgent
+from sparkbuild.upstream.artifacts import ArtifactKind, ArtifactSpec, artifact_goal
 
 FILES = ("a.whl", "b.whl", "c.whl")
 

@@ -14,8 +14,8 @@ import pytest
 
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted, cancel, handling
-from sparkbuild.nodes.local import LocalAgent
-from sparkbuild.nodes.survey import everywhere, survey
+from sparkbuild.nodes.ask import everywhere, survey
+from sparkbuild.nodes.local.agent import LocalAgent
 
 NODES = tuple(f"dgx{number}" for number in range(1, 9))
 

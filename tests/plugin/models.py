@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from sparkbuild.agent import index
+from sparkbuild.agent.ledger import index
 from tests.engine import ROOT
 from tests.workspace_tool import Tool, bare
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent import index
+from sparkbuild.agent.ledger import index
 from sparkbuild.staging.eviction import Folder, Need, choose, split, stays, together
 from tests.agent.driver import call, key
 from tests.plugin.models import MIB, Models

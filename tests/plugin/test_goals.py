@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from sparkbuild.app.goals.assemble import Goals, assemble
 from sparkbuild.core.goal import Goal
-from sparkbuild.plugin.goals import Goals, assemble
 from sparkbuild.workspace.load import load
 
 SHA = "a" * 64

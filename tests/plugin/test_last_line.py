@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.interrupt import Cancel, Interrupted
-from sparkbuild.plugin.action import came_with
-from sparkbuild.plugin.reporter import Reporter
+from sparkbuild.plugin.adapters.action import came_with
+from sparkbuild.plugin.adapters.reporter import Reporter
 from tests.core.test_plan import goal
 
 

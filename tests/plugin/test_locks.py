@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.gitserver import Repo
-from tests.nodes.registry import Server, registry
+from tests.upstream.registry import Server, registry
 
 FORMAT = "format=local-inference-source-lock/v1\n"
 

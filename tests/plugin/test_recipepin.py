@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nodes.registry import Server, registry
+from tests.upstream.registry import Server, registry
 from tests.workspace.helpers import FORMAT, IMAGE, REQUIREMENTS, lock_text, put
 from tests.workspace_tool import bare
 

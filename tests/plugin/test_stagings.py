@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkbuild.plugin.factory import group_doc
-from sparkbuild.plugin.goals import Goals, assemble
+from sparkbuild.app.goals.assemble import Goals, assemble
+from sparkbuild.plugin.adapters.factory import group_doc
 from sparkbuild.workspace.load import load
 from tests.engine import ROOT
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparkbuild.app.kinds import kinds
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, Verdict
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.nodes.cluster import Nodes, Place
-from sparkbuild.nodes.observer import Observer
-from sparkbuild.plugin.kinds import kinds
+from sparkbuild.nodes.facts import Observer
 from tests.rack.made import Made
 from tests.rack.node import Node
 from tests.rack.rack import Rack

@@ -15,9 +15,10 @@ import pytest
 from sparkbuild.core.errors import IntegrityError, NodeError, SparkbuildError
 from sparkbuild.core.plan import RUN, Verdict
 from sparkbuild.core.run import Progress, Run
-from sparkbuild.nodes import link, pack, sshexec
-from sparkbuild.nodes.artifacts import ArtifactKind, ArtifactSpec, artifact_goal
 from sparkbuild.nodes.cluster import Nodes, Place
+from sparkbuild.nodes.rpc import pack
+from sparkbuild.nodes.ssh import exec as sshexec, link
+from sparkbuild.upstream.artifacts import ArtifactKind, ArtifactSpec, artifact_goal
 from tests.rack import pythons
 from tests.rack.node import Node
 from tests.rack.rack import Rack
@@ -241,7 +242,7 @@ def test_put_of_something_else(node: Node, root: Path, source: Path) -> None:
 
 
 def test_put_that_is_cut_off_goes_on(node: Node, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparkbuild.nodes import ssh  # noqa: PLC0415
+    from sparkbuild.nodes.ssh import agent as ssh  # noqa: PLC0415
 
     class LeaveError(Exception):
         pass

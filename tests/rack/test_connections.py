@@ -18,7 +18,7 @@ import pytest
 from sparkbuild.core import interrupt
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.interrupt import Interrupted
-from sparkbuild.nodes import link, sshexec
+from sparkbuild.nodes.ssh import exec as sshexec, link
 from tests.rack import keys
 from tests.rack.proc import wait_for
 from tests.rack.rack import REPOSITORY, Rack
@@ -511,7 +511,7 @@ def test_a_stop_of_the_run_ends_the_call_but_not_one_that_cleans_up(
     node = wire.nodes[0]
     endless(node)
     stop = interrupt.Cancel()
-    monkeypatch.setattr("sparkbuild.nodes.sshexec.cancel", stop)
+    monkeypatch.setattr("sparkbuild.nodes.ssh.exec.cancel", stop)
     with reached(root, {"dgx1": place(node)}) as nodes:
         nodes.agent("dgx1").call("facts", LOOK)
         made = nodes.link("dgx1").transport()

@@ -16,8 +16,8 @@ import docker
 import pytest
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes import link
 from sparkbuild.nodes.cluster import Nodes
+from sparkbuild.nodes.ssh import link
 from tests.rack.image import Image
 from tests.rack.node import Node
 from tests.rack.rack import Rack

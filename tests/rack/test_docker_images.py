@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from sparkbuild.app.goals.assemble import assemble
+from sparkbuild.app.kinds import kinds
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
@@ -21,9 +23,7 @@ from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.images.docker import reference, sync_goal
 from sparkbuild.nodes.cluster import Nodes, Place
-from sparkbuild.nodes.observer import Observer
-from sparkbuild.plugin.goals import assemble
-from sparkbuild.plugin.kinds import kinds
+from sparkbuild.nodes.facts import Observer
 from sparkbuild.workspace.load import load
 from tests import engine
 from tests.engine import ROOT

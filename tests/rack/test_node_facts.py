@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import sparkbuild.agent
-from sparkbuild.agent.containers import uses_gpu
-from sparkbuild.agent.dockerd import Dockerd, DockerdError
-from sparkbuild.agent.network import addresses
+from sparkbuild.agent.docker.engine import Dockerd, DockerdError
+from sparkbuild.agent.docker.fact import uses_gpu
+from sparkbuild.agent.machine.network import addresses
 from tests.agent.driver import finish
 from tests.rack.image import ARCHITECTURE, Image
 from tests.rack.node import Node

@@ -17,7 +17,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.images.docker import reference
 from sparkbuild.images.prebuilt import PrebuiltSpec, prebuilt_goal
-from sparkbuild.workspace.reference import parse
+from sparkbuild.workspace.locks.reference import parse
 from tests.rack.made import make
 from tests.rack.node import Node
 from tests.rack.proc import wait_for

@@ -20,7 +20,7 @@ from sparkbuild.core.run import Progress, Run
 from sparkbuild.images.content import BLOBS, describe
 from sparkbuild.images.prune import PruneSpec, prune_goal
 from sparkbuild.images.transfer import _pieces
-from sparkbuild.nodes.relay import INCOMING, Blob, Relay
+from sparkbuild.nodes.relay.relay import INCOMING, Blob, Relay
 from tests.rack.image import Image
 from tests.rack.made import Made, make
 from tests.rack.node import Node

@@ -11,7 +11,7 @@ from sparkbuild.serving.fabric import Fabric, alone
 from sparkbuild.serving.lane import LaneSpec, lane_goal
 from sparkbuild.serving.render import Launch, Rank, launch
 from sparkbuild.serving.runtime import Order
-from sparkbuild.workspace.schema import SmokeGate
+from sparkbuild.workspace.shapes.schema import SmokeGate
 
 IMAGE = "sparkbuild/demo-ranks:0123456789ab"
 WEIGHTS = "/srv/store/staged/demo/weights"

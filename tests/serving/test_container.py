@@ -8,11 +8,11 @@ from typing import Any
 import docker
 import pytest
 
-from sparkbuild.agent import boxes
+from sparkbuild.agent.docker import ours as boxes
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.serving.container import binds, entrypoint, host_config, labels, name_of
 from sparkbuild.serving.render import Bind
-from sparkbuild.workspace.schema import Docker, Mount
+from sparkbuild.workspace.shapes.schema import Docker, Mount
 from tests.serving import lanes
 
 SECRET = "hf_0123456789abcdef"

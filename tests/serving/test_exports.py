@@ -16,7 +16,7 @@ from sparkbuild.serving.lane import lane_goal
 from sparkbuild.serving.mounted import Mounted
 from sparkbuild.serving.render import Bind, Launch, launch
 from sparkbuild.serving.runtime import Order, request_of
-from sparkbuild.workspace.schema import Mount
+from sparkbuild.workspace.shapes.schema import Mount
 from tests.serving.lanes import NODES, WEIGHTS, below, goal, rank, spec
 
 FOLDER = "/srv/store/exported/demo/weights/model"

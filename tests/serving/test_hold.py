@@ -14,7 +14,7 @@ import pytest
 
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.interrupt import Interrupted, cancel
-from sparkbuild.nodes.local import LocalAgent
+from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.serving import hold
 from sparkbuild.serving.hold import held
 from tests.workspace_tool import until

@@ -13,7 +13,7 @@ from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
 from sparkbuild.serving.judge import judge, steps
 from sparkbuild.serving.lane import LaneSpec, lane_goal, launch_parts
-from sparkbuild.workspace.schema import SmokeGate
+from sparkbuild.workspace.shapes.schema import SmokeGate
 
 GATE = SmokeGate(id="copy", prompt="Say 42.", expect="42")
 SPEC: dict[str, Any] = {

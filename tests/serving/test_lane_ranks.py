@@ -9,7 +9,7 @@ import pytest
 from sparkbuild.core.plan import OK, RUN, UNKNOWN
 from sparkbuild.serving.judge import judge, steps
 from sparkbuild.serving.lane import launch_parts
-from sparkbuild.workspace.schema import Docker, Mount, SmokeGate
+from sparkbuild.workspace.shapes.schema import Docker, Mount, SmokeGate
 from tests.serving.lanes import FOREIGN, FOREIGN_TEXT, goal
 
 Fact = dict[str, Any]

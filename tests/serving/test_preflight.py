@@ -8,7 +8,7 @@ import pytest
 
 from sparkbuild.serving.judge import ranks_of
 from sparkbuild.serving.preflight import consistency, problems, refusals
-from sparkbuild.workspace.schema import Docker
+from sparkbuild.workspace.shapes.schema import Docker
 from tests.serving.lanes import FOREIGN, FOREIGN_TEXT, IMAGE, goal, launched, rank, spec
 
 Fact = dict[str, Any]

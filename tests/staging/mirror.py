@@ -9,7 +9,7 @@ from typing import Any
 
 from huggingface_hub import scan_cache_dir, snapshot_download
 
-from sparkbuild.agent import verify
+from sparkbuild.agent.stage import verify
 from tests.agent.driver import Answer, call, key
 from tests.staging.hubcache import COMMIT, REPO, HubCache
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Step, Verdict
-from sparkbuild.staging import about
+from sparkbuild.staging import words as about
 from sparkbuild.staging.blocks import Place, staged
 from sparkbuild.staging.routes import SOURCE, repeated, routes
-from sparkbuild.workspace.stagingschema import HubStaging, RowsStaging, Staging
+from sparkbuild.workspace.shapes.stagingschema import HubStaging, RowsStaging, Staging
 
 MIRROR = HubStaging(id="weights", src="/srv/models/hub", repos=("org/one",))
 ROWS = RowsStaging(id="rows", src="/srv/models/hub", repos=("org/one",))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.nodes import pack
+from sparkbuild.nodes.rpc import pack
 from sparkbuild.workspace.load import load
 from tests.agent.driver import CHUNK, call, key, look, problems
 from tests.staging.checkpoint import Checkpoint, make
@@ -326,7 +326,7 @@ def test_an_old_agent_is_never_run_by_a_new_sparkbuild(tmp_path: Path, monkeypat
     """
     before = pack.name()
     shutil.copytree(pack.PACKAGE, tmp_path / "sparkbuild", ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "sparkbuild/agent/stage.py").open("a") as file:
+    with (tmp_path / "sparkbuild/agent/stage/stage.py").open("a") as file:
         file.write("# mended\n")
     monkeypatch.setattr(pack, "PACKAGE", str(tmp_path / "sparkbuild"))
     for cached in (pack.archive, pack.name, pack._sources):

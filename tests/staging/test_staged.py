@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent import ledger
+from sparkbuild.agent.ledger import ledger
 from sparkbuild.core.errors import IntegrityError, SpaceError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
@@ -20,10 +20,10 @@ from sparkbuild.core.plan import Verdict
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
-from sparkbuild.nodes.local import LocalAgent
+from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.staging.blocks import Archive, Place, staged
 from sparkbuild.staging.staged import LEDGER, StagedKind
-from sparkbuild.workspace.stagingschema import FilesStaging
+from sparkbuild.workspace.shapes.stagingschema import FilesStaging
 
 SHA = "5" * 64
 KIND: Kind = StagedKind()

@@ -17,7 +17,7 @@ from sparkbuild.__main__ import main
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace.init import FILES, init, template
 from sparkbuild.workspace.load import load
-from sparkbuild.workspace.schema import (
+from sparkbuild.workspace.shapes.schema import (
     Config,
     DockerfileImage,
     DockerImage,
@@ -26,9 +26,9 @@ from sparkbuild.workspace.schema import (
     RecipeFile,
     VenvImage,
 )
-from sparkbuild.workspace.stagingschema import HubStaging, RowsStaging
-from sparkbuild.workspace.tomlplaces import levels
-from sparkbuild.workspace.tomlscan import scan
+from sparkbuild.workspace.shapes.stagingschema import HubStaging, RowsStaging
+from sparkbuild.workspace.toml.places import levels
+from sparkbuild.workspace.toml.scan import scan
 from tests.workspace.helpers import put
 
 

@@ -1,0 +1,1 @@
+"""Files of this node, on its own disk or on a NAS."""

@@ -1,0 +1,1 @@
+"""This node's docker engine, asked and told through its socket."""

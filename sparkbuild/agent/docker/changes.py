@@ -1,0 +1,99 @@
+"""Changing the images of this node's docker: pulls, names, trial containers. Nothing here removes an image's content
+but by taking away a name that was ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from sparkbuild.agent.docker.engine import LIMIT, Dockerd, DockerdError, message, quote
+from sparkbuild.agent.docker.unixhttp import Answer
+
+_LONGEST = 1 << 20  # bytes of one event
+
+
+class DockerWork(Dockerd):
+    """The engine behind a socket, for work that takes its time. All methods raise DockerdError."""
+
+    _answer: Answer | None = None
+
+    def pull(self, repository: str, tag: str, on_event: Callable[[dict[str, Any]], None]) -> None:
+        """Have docker pull; `on_event` gets what it says ("status", "id", "progressDetail")."""
+        self._told(f"/images/create?fromImage={quote(repository)}&tag={quote(tag)}", on_event)
+
+    def load(self, pieces: Iterable[bytes], size: int, on_event: Callable[[dict[str, Any]], None]) -> None:
+        """Have docker load a docker-archive of `size` bytes."""
+        self._told("/images/load?quiet=1", on_event, pieces, size)
+
+    def break_off(self) -> None:
+        """From another thread: end what docker is at for us, which raises DockerdError there."""
+        if self._answer is not None:
+            self._answer.hang_up()
+
+    def _told(
+        self,
+        target: str,
+        on_event: Callable[[dict[str, Any]], None],
+        content: bytes | Iterable[bytes] = b"",
+        size: int = 0,
+    ) -> None:
+        """Something that docker does with words on the way; hanging up in the middle ends it."""
+        try:
+            with Answer(self.socket, target, 60.0, method="POST", content=content, size=size) as answer:
+                if answer.status != 200:
+                    raise DockerdError(f"docker does not do that: {message(answer)}", status=answer.status)
+                self._answer = answer
+                answer.patient()
+                for line in _lines(answer.blocks()):
+                    event = json.loads(line)
+                    text = str(event.get("error") or event.get("stream") or "")
+                    # on a full disk, docker's containerd store ends a load with such a line, and success
+                    if event.get("error") or text.startswith("Error"):
+                        raise DockerdError(text.strip(), status=500)
+                    on_event(event)
+        except (OSError, ValueError, AttributeError) as error:
+            raise self.silent(error) from None
+        finally:
+            self._answer = None
+
+    def tag(self, image: str, reference: str) -> None:
+        """Give an image (by name or id) another name; an image that had it is left without."""
+        repository, _, tag = reference.rpartition(":")
+        self._do("POST", f"/images/{quote(image)}/tag?repo={quote(repository)}&tag={quote(tag)}", {201})
+
+    def untag(self, reference: str) -> None:
+        """Take a name away; docker removes the image when that was the last one. Fine when it is gone already."""
+        self._do("DELETE", f"/images/{quote(reference)}?noprune=0", {200, 404})
+
+    def trial(self, image: str) -> None:
+        """Make a container of the image and remove it: on a full disk, docker may list an image that cannot run."""
+        body = json.dumps({"Image": image, "Cmd": ["/"], "Labels": {"sparkbuild.trial": image}}).encode()
+        made = json.loads(self._do("POST", "/containers/create", {201}, body))
+        self._do("DELETE", f"/containers/{made['Id']}?force=1", {204, 404})
+
+    def images(self) -> list[dict[str, Any]]:
+        """A short row (ImageList) for each image, also those without a name."""
+        found = self.get("/images/json?all=1")
+        return found if isinstance(found, list) else []
+
+    def _do(self, method: str, target: str, wanted: set[int], content: bytes = b"") -> bytes:
+        try:
+            with Answer(self.socket, target, 120.0, method=method, content=content) as answer:
+                if answer.status not in wanted:
+                    raise DockerdError(f"docker refuses: {message(answer)}", status=answer.status)
+                return b"" if answer.status == 204 else answer.body(LIMIT)
+        except (OSError, ValueError) as error:
+            raise self.silent(error) from None
+
+
+def _lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for block in blocks:
+        *whole, rest = (rest + block).split(b"\n")
+        yield from (line for line in whole if line.strip())
+        if len(rest) > _LONGEST:
+            raise ValueError("a line without an end")
+    if rest.strip():
+        yield rest

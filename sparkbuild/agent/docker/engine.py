@@ -1,0 +1,165 @@
+"""Asking this node's docker engine, through its socket: containers, images, logs. Reads only; dockerwork.py writes.
+
+Paths carry no version, so that each engine answers in its own: what is read here is the same from 20.10 to 28.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sparkbuild.agent.docker.loglines import frames, lines
+from sparkbuild.agent.docker.unixhttp import Answer
+from sparkbuild.agent.wire.protocol import AgentError
+
+SOCKET = "/var/run/docker.sock"
+LIMIT = 64 << 20  # bytes of one answer
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/:@")
+_HEX = frozenset("0123456789abcdef")
+
+
+class DockerdError(AgentError):
+    """The engine cannot be asked, or refuses. `problem` is one line; `status` its HTTP status, 0 when it gave none."""
+
+    def __init__(self, problem: str, *, status: int = 0, next: str = "") -> None:  # noqa: A002 - as in AgentError
+        super().__init__(problem, kind="node", next=next)
+        self.problem = problem
+        self.status = status
+
+
+class Dockerd:
+    """The engine behind a socket. `timeout` is for one answer, in seconds. All methods raise DockerdError."""
+
+    def __init__(self, socket: str = SOCKET, timeout: float = 5.0) -> None:
+        self.socket = socket
+        self.timeout = timeout
+
+    def get(self, path: str) -> Any:
+        """The JSON that a path answers; the path is quoted already."""
+        try:
+            with self._open(path) as answer:
+                return json.loads(answer.body(LIMIT))
+        except (OSError, ValueError, RecursionError) as error:
+            raise self.silent(error) from None
+
+    def container(self, name_or_id: str) -> dict[str, Any] | None:
+        """All of one container (ContainerInspect), by its name, its id, or 12 or more digits of that."""
+        name = name_or_id.lstrip("/")  # the engine itself writes names with a slash before them
+        found = self._get_one(f"/containers/{quote(name)}/json", name)
+        # The engine also takes any prefix of an id for one: the name "face" would find a stranger's face0ff...
+        if found is None or str(found["Name"]).lstrip("/") == name:
+            return found
+        return found if len(name) >= 12 and str(found["Id"]).startswith(name) else None
+
+    def image(self, reference: str) -> dict[str, Any] | None:
+        """All of one image (ImageInspect), by name, name@digest or id."""
+        found = self._get_one(f"/images/{quote(reference)}/json", reference)
+        if found is None or not _HEX.issuperset(reference) or len(reference) == 64:
+            return found
+        # as for containers: "cafe" is a name, not the beginning of an id
+        tags = [str(tag).rpartition(":")[0] for tag in found.get("RepoTags") or ()]
+        return found if any(tag == reference or tag.endswith(f"/{reference}") for tag in tags) else None
+
+    def containers(self, label: str = "") -> list[dict[str, Any]]:
+        """A short row (ContainerList) for each container, running or not; with `label` ("name" or "name=value")."""
+        chosen = f"&filters={quote(json.dumps({'label': [label]}))}" if label else ""
+        found = self.get(f"/containers/json?all=1{chosen}")
+        return found if isinstance(found, list) else []
+
+    def logs(self, container: str, *, tail: int, since: float = 0.0, follow: bool = False) -> Iterator[str]:
+        """The last `tail` lines (-1: all) of a container's stdout and stderr that are younger than `since` (unix
+        seconds); with `follow` goes on until the container ends. Closing the iterator hangs up.
+        """
+        found = self.container(container)
+        if found is None:
+            raise DockerdError(f"there is no container {container}", status=404)
+        count = "all" if tail < 0 else str(tail)
+        options = f"stdout=1&stderr=1&tail={count}&since={since:.9f}&follow={int(follow)}"
+        try:
+            with self._open(f"/containers/{found['Id']}/logs?{options}") as answer:
+                if follow:
+                    answer.patient()
+                tty = bool(found["Config"].get("Tty"))
+                pieces: Iterable[tuple[int, bytes]]
+                pieces = ((1, block) for block in answer.blocks()) if tty else frames(answer.blocks())
+                yield from lines(pieces)
+        except (OSError, ValueError) as error:
+            raise self.silent(error) from None
+
+    def _get_one(self, path: str, name: str) -> dict[str, Any] | None:
+        if not name:
+            return None
+        try:
+            found = self.get(path)
+        except DockerdError as error:
+            if error.status == 404:
+                return None
+            raise
+        return found if isinstance(found, dict) else None
+
+    def _open(self, path: str) -> Answer:
+        """An answer with status 200; DockerdError for any other."""
+        answer = Answer(self.socket, path, self.timeout)
+        if answer.status == 200:
+            return answer
+        with answer:
+            raise DockerdError(f"dockerd answers {answer.status}: {message(answer)}", status=answer.status)
+
+    def silent(self, error: Exception) -> DockerdError:
+        """Why nothing was heard of it."""
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            problem = f"docker is not installed or not running: no {self.socket}"
+            return DockerdError(problem, next="apt-get install docker.io, or systemctl start docker")
+        if isinstance(error, PermissionError):
+            user, group = _names(self.socket)
+            problem = f"user {user} may not use docker: {self.socket} belongs to group {group}"
+            return DockerdError(problem, next=f"sudo usermod -aG {group} {user}, then log in again")
+        why = str(getattr(error, "strerror", None) or error)
+        if isinstance(error, TimeoutError):
+            why = f"nothing within {self.timeout:g} s"
+        elif not isinstance(error, OSError):
+            why = f"what it says cannot be read ({why[:200]})"
+        return DockerdError(f"dockerd does not answer on {self.socket}: {why}", next="systemctl status docker")
+
+
+def quote(text: str) -> str:
+    """Text as a part of a path or a query. urllib.parse would take longer to load than the answer to come."""
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
+
+
+def message(answer: Answer) -> str:
+    """What an error's body says, one line of it."""
+    try:
+        body = answer.body(1 << 20)
+    except (OSError, ValueError):
+        return ""
+    text = body.decode(errors="replace")
+    try:
+        return _one_line(str(json.loads(text)["message"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return _one_line(text)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:500]
+
+
+def _names(socket: str) -> tuple[str, str]:
+    """Who we are, and the group that may use the socket."""
+    import grp  # noqa: PLC0415 - only for a message
+    import pwd  # noqa: PLC0415 - "
+
+    uid = os.geteuid()
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    try:
+        gid = os.stat(socket).st_gid
+        return user, grp.getgrgid(gid).gr_name
+    except OSError:
+        return user, "docker"
+    except KeyError:
+        return user, "?"

@@ -1,0 +1,140 @@
+"""Containers of lanes on this node: those that carry our label, in any state. They are only looked at here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.agent.docker.engine import Dockerd, DockerdError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.records import Box
+
+RECIPE = "sparkbuild.recipe"  # the label that makes a container ours
+ALIVE = frozenset({"running", "paused", "restarting"})  # holds memory, ports and devices
+
+
+def name_of(recipe: str) -> str:
+    """The container of a recipe that is meant to run; dead ones are renamed."""
+    return f"sparkbuild-{recipe}"
+
+
+def store_id(store: str) -> str:
+    """Tells the stores on a node apart without naming them: the label `sparkbuild.store`."""
+    return hashlib.sha256(store.encode()).hexdigest()[:8]
+
+
+class Shelf:
+    """The lanes' containers as they are at one moment, asked of docker when first wanted. `problem` says why docker
+    did not answer; a node without docker has no containers, and that is no problem of lanes that need none.
+    """
+
+    def __init__(self, socket: str) -> None:
+        self._socket = socket
+        self._boxes: list[Box] | None = None
+        self._problem = ""
+        self._guard = threading.Lock()
+        self._mounts: dict[str, list[str]] | None = None
+        self._mounts_problem = ""
+
+    @property
+    def mounts(self) -> dict[str, list[str]]:
+        """What the running containers of this node, of anybody, have mounted of it: paths, by the container's name."""
+        self._look_at_mounts()
+        return self._mounts or {}
+
+    @property
+    def mounts_problem(self) -> str:
+        """Why docker does not say, though we may ask it; "" when it did, and where there is none for us."""
+        self._look_at_mounts()
+        return self._mounts_problem
+
+    @property
+    def boxes(self) -> list[Box]:
+        """All of them, newest first."""
+        self._look()
+        return self._boxes or []
+
+    @property
+    def problem(self) -> str:
+        """Why docker did not answer, "" when it did."""
+        self._look()
+        return self._problem
+
+    def of(self, recipe: str) -> list[Box]:
+        """Those of one recipe."""
+        return [box for box in self.boxes if box["recipe"] == recipe]
+
+    def box(self, container: str) -> Box | None:
+        """The one with that id."""
+        return next((box for box in self.boxes if container and box["id"] == container), None)
+
+    def stranger(self, recipe: str) -> str:
+        """What stands in the place of the recipe's container and is not ours, in words; "" when nothing does."""
+        try:
+            found = Dockerd(self._socket).container(name_of(recipe))
+        except DockerdError:
+            return ""
+        if found is None or RECIPE in (found["Config"].get("Labels") or {}):
+            return ""
+        return f"{found['Id'][:12]} of image {found['Config'].get('Image', '?')}, {found['State']['Status']}"
+
+    def _look(self) -> None:
+        with self._guard:
+            if self._boxes is not None:
+                return
+            try:
+                self._boxes = [_box(entry) for entry in Dockerd(self._socket).containers(RECIPE)]
+            except DockerdError as error:
+                self._boxes, self._problem = [], error.problem
+
+    def _look_at_mounts(self) -> None:
+        with self._guard:
+            if self._mounts is not None:
+                return
+            self._mounts = {}
+            if not os.access(self._socket, os.R_OK | os.W_OK):
+                return
+            try:
+                listed = Dockerd(self._socket).containers()
+            except DockerdError as error:
+                self._mounts_problem = error.problem
+                return
+            self._mounts = {_name(entry): _sources(entry) for entry in listed if entry.get("State") in ALIVE}
+
+
+def is_alive(box: Box | None) -> bool:
+    """True for a container that holds what a lane holds."""
+    return box is not None and box["state"] in ALIVE
+
+
+def is_of_another(box: Box, store: str) -> bool:
+    """True for a container that was launched from another store: by another user, most often."""
+    return box["store"] not in {"", store_id(store)}
+
+
+def _box(entry: dict[str, Any]) -> Box:
+    labels = entry.get("Labels") or {}
+    return {
+        "id": str(entry["Id"]),
+        "name": _name(entry),
+        "recipe": str(labels[RECIPE]),
+        "key": str(labels.get("sparkbuild.key", "")),
+        "launch": str(labels.get("sparkbuild.launch", "")),
+        "store": str(labels.get("sparkbuild.store", "")),
+        "by": str(labels.get("sparkbuild.by", "")),
+        "state": str(entry.get("State", "")),
+        "status": str(entry.get("Status", "")),
+        "created": int(entry.get("Created", 0)),
+    }
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return str((entry.get("Names") or ["/"])[0]).lstrip("/")
+
+
+def _sources(entry: dict[str, Any]) -> list[str]:
+    found = (str(mount.get("Source") or "") for mount in entry.get("Mounts") or ())
+    return [os.path.normpath(source) for source in found if source.startswith("/")]

@@ -1,0 +1,1 @@
+"""Staged data that goes, to make room."""

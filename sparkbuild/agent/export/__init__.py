@@ -1,0 +1,1 @@
+"""Exports of staged folders: links and mounts."""

@@ -1,0 +1,206 @@
+"""Make an export of staged folders: hard links, symbolic links and empty files, and the manifest of its mounts.
+
+As staging does, the manifest goes before anything is changed and comes back last, and each name changes at once: a kill
+leaves an export without a manifest, which nothing takes for whole, and the next run makes what is missing. What is
+right is left alone, so an export that a lane uses is not touched by a run that has nothing to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from functools import partial
+from typing import Any
+
+from sparkbuild.agent.disk.files import fsync_folder, inside
+from sparkbuild.agent.export import place as linkable, wish as linkwish
+from sparkbuild.agent.export.wish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
+from sparkbuild.agent.lane import uses
+from sparkbuild.agent.lane.record import shelf_of
+from sparkbuild.agent.ledger import blocked as ground, folder, index, mounts as mountlist, stamps
+from sparkbuild.agent.ledger.ledger import OURS, LedgerError
+from sparkbuild.agent.ledger.part import stem
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "docker", "dst": the export's folder, "key", "parts", "what": see linkwish.wish}. Result
+    {"files": in all, "made": hard links, "pointers", "empty", "removed", "mounts", "commit"}.
+
+    Errors: kind "config" when a running lane uses what would change, when the folder holds what is not ours, when the
+    two are on different file systems, and for what makes no sense; "integrity" when a staged folder is not whole.
+    """
+    store = request.get("store", "")
+    dst, what = inside(store, request["dst"]), request["what"]
+    folders = linkwish.folders_of(what, store)
+    linkable.check_place(dst, folders)
+    blocked = ground.blocked(request, dst)
+    if blocked is not None:
+        raise blocked
+    for path in folders:
+        linkwish.staged(path)  # before a lock makes an empty folder of what is not there
+    with contextlib.ExitStack() as locks:
+        for path in (dst, *sorted(set(folders))):  # everyone in this order, the export's own first
+            locks.enter_context(folder.locked(path, partial(_waiting, reporter, path)))
+        wish = linkwish.wish(what, store, dst)
+        return index.noted(request, dst, _Linking(dst, request, wish, reporter).run)
+
+
+class _Linking:
+    """One run on one export, under the locks of all that it touches."""
+
+    def __init__(self, dst: str, request: dict[str, Any], wish: LinkWish, reporter: Reporter) -> None:
+        self.dst, self.request, self.wish, self.reporter = dst, request, wish, reporter
+        try:
+            self.before = mountlist.read(dst)
+        except LedgerError as error:
+            reporter.log(f"the manifest in {dst} is unreadable: {error}")
+            self.before = None
+        self.ours = linkable.ours_in(dst)
+
+    def run(self) -> dict[str, Any]:
+        """See `run` above."""
+        entries, there = self.wish.entries, linkable.names(self.dst)
+        wrong = [entry for entry in entries.values() if linkable.problem(self.dst, entry)]
+        gone = sorted(name for name in there if name in self.ours and name not in entries)
+        linkable.check_strangers(self.dst, [name for name in there if name not in self.ours], entries, wrong)
+        if wrong or gone:
+            linkable.check_disk(self.dst, [entry.path for entry in wrong if entry.how == HARD])
+            self._refuse_used(wrong, gone)
+            mountlist.withdraw(self.dst, [*self.ours, *entries])
+            before = {staged.path: _stamps(staged) for staged in self.wish.folders}
+            self._change(wrong, gone)
+            for staged in self.wish.folders:
+                self._restamp(staged, before[staged.path])
+        # what a killed run left, though it may have made all links
+        folder.clear_leftovers(self.dst, set())
+        folder.sweep(self.dst, self.ours - set(entries))
+        manifest = self._manifest()
+        if wrong or gone or not mountlist.same(self.before, manifest):
+            mountlist.write(self.dst, manifest)
+        mountlist.forget(self.dst)
+        counts = {how: sum(entry.how == how for entry in wrong) for how in (HARD, POINTER, EMPTY)}
+        return {
+            "files": len(entries),
+            "made": counts[HARD],
+            "pointers": counts[POINTER],
+            "empty": counts[EMPTY],
+            "removed": len(gone),
+            "mounts": len(self.wish.mounts),
+            "commit": self.wish.commit,
+        }
+
+    def _refuse_used(self, wrong: list[Entry], gone: list[str]) -> None:
+        """A new name, or one less, moves ctime and link count of a staged file: engines watch both."""
+        touched = [self.dst]
+        replaced = [name for name in (*gone, *(entry.name for entry in wrong)) if _is_linked(f"{self.dst}/{name}")]
+        touched += dict.fromkeys(entry.folder for entry in wrong if entry.how == HARD)
+        if replaced:  # which folder each was of is not known for sure
+            touched += [staged.path for staged in self.wish.folders]
+        shelf = shelf_of(self.request)
+        uses.refuse(self.request.get("store", ""), dict.fromkeys(touched), "making or removing links of it", shelf)
+
+    def _change(self, wrong: list[Entry], gone: list[str]) -> None:
+        for name in gone:
+            os.unlink(f"{self.dst}/{name}")
+        folder.sweep(self.dst, gone)
+        above = {os.path.dirname(name) for name in gone}
+        for entry in wrong:
+            self._make(entry, folder.place(self.dst, entry.name))
+            above.add(os.path.dirname(entry.name))
+        for path in sorted({*above, *map(os.path.dirname, above)}):
+            if os.path.isdir(f"{self.dst}/{path}"):
+                fsync_folder(f"{self.dst}/{path}".rstrip("/"))
+
+    def _make(self, entry: Entry, path: str) -> None:
+        temporary = f"{self.dst}/{OURS}/{stem(entry.name)}.link"
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        if entry.how == HARD:
+            _link(entry, temporary, self.dst)
+        elif entry.how == POINTER:
+            os.symlink(entry.path, temporary)
+        else:
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
+        os.rename(temporary, path)
+
+    def _restamp(self, staged: Staged, before: dict[str, stamps.Stamp]) -> None:
+        """What we moved is believed as before: nobody need read it again."""
+        after = _stamps(staged)
+        moved = {name: (old, after[name]) for name, old in before.items() if name in after and after[name] != old}
+        if moved:
+            last = max(moved, key=lambda name: moved[name][1][-1])
+            stamps.let_settle(os.lstat(f"{staged.path}/{last}"))
+            again = _stamps(staged)
+            moved = {name: (old, again[name]) for name, (old, _) in moved.items() if name in again}
+            stamps.restamp(staged.path, staged.ledger, moved)
+
+    def _manifest(self) -> dict[str, Any]:
+        entries, what = self.wish.entries.values(), self.request["what"]
+        files = []
+        for entry in entries:
+            if entry.how == HARD:
+                found = os.lstat(entry.path)
+                files.append({"name": entry.name, "of": entry.path, "dev": found.st_dev, "ino": found.st_ino})
+        return {
+            "format": mountlist.FORMAT,
+            "version": mountlist.VERSION,
+            "key": self.request["key"],
+            "parts": self.request["parts"],
+            "kind": what["kind"],
+            "commit": self.wish.commit,
+            "target": what["target"],
+            "source": linkwish.cache_of(what),
+            "sources": [{"folder": staged.path, "ledger": staged.stamp} for staged in self.wish.folders],
+            "files": files,
+            "pointers": [{"name": entry.name, "text": entry.path} for entry in entries if entry.how == POINTER],
+            "empty": [entry.name for entry in entries if entry.how == EMPTY],
+            "mounts": self.wish.mounts,
+        }
+
+
+def _waiting(reporter: Reporter, path: str, who: str) -> None:
+    reporter.log(f"{path} is being worked on by another process ({who}): waiting")
+
+
+def _stamps(staged: Staged) -> dict[str, stamps.Stamp]:
+    found = {}
+    for record in staged.ledger.files:
+        with contextlib.suppress(OSError):
+            found[record.name] = stamps.of(os.lstat(f"{staged.path}/{record.name}"))
+    return found
+
+
+def _link(entry: Entry, temporary: str, dst: str) -> None:
+    try:
+        found = os.lstat(entry.path)
+        if not stat.S_ISREG(found.st_mode):
+            raise AgentError("a staged file is no regular file", kind="integrity", where=entry.path, next="doit stage")
+        os.link(entry.path, temporary, follow_symlinks=False)
+    except FileNotFoundError as error:
+        raise AgentError("a staged file is missing", kind="integrity", where=entry.path, next="doit stage") from error
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise linkable.other_disk(entry.path, dst) from error
+        if error.errno == errno.EMLINK:
+            what = "a staged file has as many names as its file system allows"
+            raise AgentError(what, where=entry.path, next="remove exports that are not used any more") from error
+        if error.errno in (errno.EPERM, errno.EACCES):
+            raise AgentError(
+                "a hard link of a staged file is not permitted",
+                where=entry.path,
+                found=f"{error.strerror}, as {temporary}",
+                wanted="a file of this user, or one that it may write to (fs.protected_hardlinks)",
+                next="stage it as this user, or give the file to it (chown)",
+            ) from error
+        raise
+
+
+def _is_linked(path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_nlink > 1

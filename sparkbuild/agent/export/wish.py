@@ -1,0 +1,300 @@
+"""What an export shall hold, by the ledgers of the staged folders it is made from: hard links, links, empty files.
+
+A "tree" is the snapshot of a mirror as regular files; what was not staged is bound from the source, onto an empty file.
+A "composed" folder is the snapshot as symbolic links, with the files of other staged folders as hard links over them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, NamedTuple
+
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.disk.globs import matching
+from sparkbuild.agent.hub import links as hublinks, repo as hubrepo
+from sparkbuild.agent.ledger import ledger, stamps
+from sparkbuild.agent.ledger.ledger import Ledger, Record
+from sparkbuild.agent.source import safetensors
+from sparkbuild.agent.source.source import FileSource
+from sparkbuild.agent.wire.protocol import AgentError
+
+HARD, POINTER, EMPTY = "hard", "pointer", "empty"
+_TABLE = re.compile(r"(.*\.)?layers\.\d+\.engram\.embed\.(weight|scale)", re.DOTALL)
+
+
+class Entry(NamedTuple):
+    """One name of an export. `path` is the staged file it is a hard link of, the text of a pointer (a symbolic link),
+    or the file that a launch binds onto an empty one. `folder`: the staged folder that `path` is in, "" for none.
+    """
+
+    name: str
+    how: str
+    path: str
+    folder: str = ""
+
+
+class Staged(NamedTuple):
+    """A staged folder, whole by its ledger. `stamp` is that of the ledger's file: while it is the same, so is all that
+    the ledger says.
+    """
+
+    path: str
+    ledger: Ledger
+    stamp: stamps.Stamp
+
+
+class LinkWish(NamedTuple):
+    """`entries` by name; `mounts` as in the manifest."""
+
+    commit: str
+    entries: dict[str, Entry]
+    mounts: list[dict[str, Any]]
+    folders: list[Staged]
+
+
+def folders_of(what: dict[str, Any], store: str) -> list[str]:
+    """The staged folders that an export is made from, the mirror first."""
+    return [inside(store, path) for path in (what["mirror"], *what.get("over", ()))]
+
+
+def cache_of(what: dict[str, Any]) -> str:
+    """The hub cache that files are bound from, "" when none are."""
+    return str(what["source"]["cache"]) if what.get("binds") else ""
+
+
+def wish(what: dict[str, Any], store: str, dst: str, bound: dict[str, str] | None = None) -> LinkWish:
+    """`what`: {"kind": "tree", "mirror", "subtree", "binds": [globs over the paths of the snapshot], "source":
+    {"cache", "repo"}, "target"} or {"kind": "composed", "mirror", "over": [staged folders], "target"}. Relative paths
+    are inside `store`. `bound`: the files to bind, by name, when they are known; else the source's folders are listed.
+
+    Raises AgentError, kind "config" for what is asked wrongly, "integrity" for a source that is not whole.
+    """
+    mirror, *over = (staged(path) for path in folders_of(what, store))
+    commit = _commit(mirror)
+    snapshot = _snapshot(mirror, commit)
+    if not snapshot:
+        raise AgentError("an export is made from the mirror of a hub repository", kind="config", where=mirror.path)
+    if what["kind"] == "tree":
+        found = _tree(what, store, mirror, snapshot, bound)
+    else:
+        found = {name: Entry(name, POINTER, f"{mirror.path}/{file}") for name, file in snapshot.items()}
+        found |= _over(over)
+    _refuse_both(found, dst)
+    mounts = [{"source": dst, "target": what["target"], "read_only": True}]
+    mounts += [_mount(what["target"], entry) for entry in found.values() if entry.how == EMPTY]
+    return LinkWish(commit, found, mounts, [mirror, *over])
+
+
+def staged(path: str) -> Staged:
+    """A folder that was staged. Raises AgentError when it is not whole."""
+    found, stamp = None, []
+    try:
+        stamp = stamps.of(os.lstat(ledger.path_of(path)))
+        found = ledger.read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except ledger.LedgerError as error:
+        raise AgentError("its ledger is unreadable", kind="integrity", where=path, found=str(error)) from error
+    if found is None:
+        raise AgentError(
+            "an export is made from a folder that is not staged",
+            kind="integrity",
+            where=path,
+            found="no ledger: never staged, removed, or a staging was interrupted",
+            next="doit stage",
+        )
+    return Staged(path, found, stamp)
+
+
+def _commit(mirror: Staged) -> str:
+    return str(mirror.ledger.about.get("commit") or "")
+
+
+def _snapshot(mirror: Staged, commit: str) -> dict[str, str]:
+    """Each path of the snapshot and the file with its bytes, relative to the mirror's folder."""
+    top = f"snapshots/{commit}/"
+    found = {
+        link.name[len(top) :]: os.path.normpath(os.path.join(os.path.dirname(link.name), link.text))
+        for link in mirror.ledger.links
+        if link.name.startswith(top)
+    }
+    found |= {file.name[len(top) :]: file.name for file in mirror.ledger.files if file.name.startswith(top)}
+    return dict(sorted(found.items()))
+
+
+class _Subtree(NamedTuple):
+    """The part of a snapshot that a tree shows: `above` is "" or a folder with its "/"."""
+
+    commit: str
+    above: str
+    globs: list[str]
+
+    def name(self, path: str) -> str:
+        """What a path of the snapshot is called in the export; "" when it is not in it."""
+        return path[len(self.above) :] if path.startswith(self.above) else ""
+
+
+def _tree(
+    what: dict[str, Any], store: str, mirror: Staged, snapshot: dict[str, str], bound: dict[str, str] | None
+) -> dict[str, Entry]:
+    part = _part(what, _commit(mirror))
+    found = {
+        name: Entry(name, HARD, f"{mirror.path}/{file}", mirror.path)
+        for path, file in snapshot.items()
+        if (name := part.name(path))
+    }
+    if bound is None:
+        bound = _bound(what["source"], store, part, set(found)) if part.globs else {}
+    found |= {name: Entry(name, EMPTY, path) for name, path in bound.items()}
+    if not found:
+        raise _nothing_in(part, f"{mirror.path}/snapshots/{part.commit}", list(snapshot))
+    return dict(sorted(found.items()))
+
+
+def tree_is_linked(what: dict[str, Any], store: str) -> bool:
+    """Whether a tree will have hard links, by the hub cache alone: its mirror is not staged yet. True where the cache
+    does not say: the staging of the mirror tells why. Raises AgentError when `subtree` or `binds` match nothing.
+    """
+    source = what["source"]
+    try:
+        place = hubrepo.find(inside(store, source["cache"]), source["repo"])
+        commit, _ = hubrepo.resolve(place, source["repo"], source["revision"])
+        paths = [entry.path for entry in hubrepo.entries(place, commit)]
+    except (AgentError, OSError):
+        return True
+    part, where = _part(what, commit), f"{place.path}/snapshots/{commit}"
+    _refuse_idle(part, where, paths)
+    inner = [path for path in paths if part.name(path)]
+    if not inner:
+        raise _nothing_in(part, where, paths)
+    return not all(matching(path, part.globs) for path in inner)
+
+
+def _part(what: dict[str, Any], commit: str) -> _Subtree:
+    folder = str(what.get("subtree") or "").strip("/")
+    return _Subtree(commit, f"{folder}/" if folder else "", list(what.get("binds") or []))
+
+
+def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
+    return AgentError(
+        "nothing of the snapshot is in this subtree",
+        kind="config",
+        where=where,
+        found=f"{hubrepo.files(len(paths))}: {hubrepo.shown(paths)}",
+        wanted=f"files in {part.above}",
+        next="correct `subtree` of this export",
+    )
+
+
+def _refuse_idle(part: _Subtree, where: str, paths: list[str]) -> None:
+    idle = [glob for glob in part.globs if not any(matching(path, [glob]) for path in paths)]
+    if idle:
+        raise AgentError(
+            f"nothing of the snapshot matches {', '.join(map(repr, idle))} of `binds`",
+            kind="config",
+            where=where,
+            found=f"{hubrepo.files(len(paths))}: {hubrepo.shown(paths)}",
+            next="correct `binds` of this export",
+        )
+
+
+def _bound(source: dict[str, Any], store: str, part: _Subtree, there: set[str]) -> dict[str, str]:
+    """The files at the source that are wanted and not in the mirror: name -> the regular file with its bytes."""
+    place = hubrepo.find(inside(store, source["cache"]), source["repo"])
+    entries = hubrepo.entries(place, part.commit)
+    if not entries:
+        raise AgentError(
+            "the source has not the commit that was mirrored, so its files cannot be bound",
+            kind="integrity",
+            where=f"{place.path}/snapshots/{part.commit}",
+            next="stage the mirror again: its revision may be another one by now",
+        )
+    _refuse_idle(part, f"{place.path}/snapshots/{part.commit}", [entry.path for entry in entries])
+    wanted = {part.name(entry.path): entry for entry in entries if matching(entry.path, part.globs)}
+    return {name: _file(place, part.commit, entry) for name, entry in wanted.items() if name and name not in there}
+
+
+def _file(place: hublinks.Place, commit: str, entry: hubrepo.Entry) -> str:
+    """Where the bytes of a snapshot's path are. Raises AgentError when that is no regular file."""
+    link = f"{place.path}/snapshots/{commit}/{entry.path}"
+    file = link
+    if entry.text:
+        way = hublinks.follow(place, hublinks.blob_of(place, link, entry.text))
+        file = way.file
+        if not way.whole:
+            raise AgentError(
+                "a file that an export binds is not at the source",
+                kind="integrity",
+                where=link,
+                found="; ".join((f"{link} -> {entry.text}", *way.hops)),
+                next="download that file again, or narrow `binds`",
+            )
+    hubrepo.size_of(file)
+    return file
+
+
+def _over(folders: list[Staged]) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    for folder in folders:
+        new = {
+            file.name: Entry(file.name, HARD, f"{folder.path}/{file.name}", folder.path) for file in folder.ledger.files
+        }
+        new |= {link.name: Entry(link.name, POINTER, f"{folder.path}/{link.name}") for link in folder.ledger.links}
+        twice = sorted(set(found) & set(new))
+        if twice:
+            other = found[twice[0]].folder
+            raise AgentError(
+                "two blocks that are laid over a snapshot have a file of the same name",
+                kind="config",
+                where=folder.path,
+                found=f"{hubrepo.shown(twice)}, also in {other}",
+                next="leave one of them out of `over`",
+            )
+        for record in folder.ledger.files:
+            _refuse_zeros(folder, record)
+        found |= new
+    return found
+
+
+def _refuse_zeros(folder: Staged, record: Record) -> None:
+    """A sparse copy of a shard has holes where its other tensors are: in a model folder these would load as zeros."""
+    if not record.extents or not record.name.endswith(".safetensors"):
+        return
+    source = FileSource(f"{folder.path}/{record.name}")
+    try:
+        header = safetensors.read(source)
+    finally:
+        source.close()
+    lost = [
+        name
+        for name, tensor in sorted(header.tensors.items())
+        if tensor.start < tensor.end and not _TABLE.fullmatch(name) and not _covered(record, tensor)
+    ]
+    if lost:
+        raise AgentError(
+            "a sparse copy without its shard's other tensors cannot replace the shard: they would load as zeros",
+            kind="config",
+            where=source.path,
+            found=f"{len(lost)} tensors in holes: {hubrepo.shown(lost)}",
+            wanted="a copy that has all tensors but the rows of other ranks",
+            next="set complete_shard = true in that staging block",
+        )
+
+
+def _covered(record: Record, tensor: safetensors.Tensor) -> bool:
+    return any(first <= tensor.start and tensor.end <= end for first, end in record.extents)
+
+
+def _refuse_both(entries: dict[str, Entry], dst: str) -> None:
+    """No name is a file and a folder."""
+    for name in entries:
+        steps = name.split("/")
+        for count in range(1, len(steps)):
+            if "/".join(steps[:count]) in entries:
+                found = f"{'/'.join(steps[:count])} and {name}"
+                raise AgentError("a name is a file and a folder", kind="config", where=dst, found=found)
+
+
+def _mount(target: str, entry: Entry) -> dict[str, Any]:
+    return {"source": entry.path, "target": f"{target.rstrip('/')}/{entry.name}", "read_only": True}

@@ -1,0 +1,1 @@
+"""Git sources: fetched into mirrors, checked, exported as archives."""

@@ -1,0 +1,43 @@
+"""Exported git sources in this node's store: where they lie, and whether they are what was exported."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+from sparkbuild.agent.disk.files import read_json, write_json
+from sparkbuild.agent.store.artifacts import sha256_of, stamp_of
+
+RECEIPT = "receipt.json"
+ARCHIVE = "source.tar"
+
+
+def folder_of(store: str, key: str) -> str:
+    """Where the source of that key lies; `source.tar`, and `receipt.json`, written last."""
+    return os.path.join(store, "sources", key[:2], key)
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """Query {"store", "key"}; {"present", "bytes", "problem", "files", "content", "time", "sha256"}. No network.
+
+    `content` is the git tree of what is in the archive, submodules and patches included. The archive is hashed once;
+    after that a stamp stands for its content.
+    """
+    folder = folder_of(query["store"], query["key"])
+    receipt = read_json(os.path.join(folder, RECEIPT))
+    if receipt is None:
+        return {"present": False, "bytes": 0}
+    path = os.path.join(folder, ARCHIVE)
+    try:
+        stat = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return {"present": False, "bytes": 0, "problem": "it was exported, and the archive is gone"}
+    stamp = stamp_of(stat)
+    if (read_json(f"{path}.stamp") or {}).get("stamp") != stamp:
+        if receipt.get("key") != query["key"] or sha256_of(path) != receipt.get("sha256"):
+            return {"present": False, "bytes": stat.st_size, "problem": "its content is not what was exported"}
+        with suppress(OSError):  # a full or read-only disk costs time, not the verdict
+            write_json(f"{path}.stamp", {"stamp": stamp})
+    told = {name: receipt.get(name) for name in ("files", "content", "time", "sha256")}
+    return {"present": True, "bytes": stat.st_size, **told}

@@ -1,0 +1,1 @@
+"""Caches of huggingface_hub as sources."""

@@ -1,0 +1,118 @@
+"""Links of a hub cache, followed hop by hop by their text: from a snapshot's entry to its blob, on to the shared store.
+
+The blob's name in the repository (hop 1) is the hash of its content. What comes after it is not: the shared store of
+huggingface_hub names files by a Xet hash, so following all of the way at once, as `realpath` does, loses what the
+content can be checked by. It also leaves the cache when the cache itself is a link.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from sparkbuild.agent.disk import nas
+from sparkbuild.agent.wire.protocol import AgentError
+
+_HOPS = 8  # a cache of today needs two
+HASH = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")  # sha256 of a large file, sha1 of git of another
+_IN_STORE = re.compile(r".*(/blobs/[0-9a-f]{2}/[0-9a-f]{64})")
+
+
+class Place(NamedTuple):
+    """Where a repository is: the folder of the cache, and the repository's name in it. `path` is both."""
+
+    cache: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The repository's folder."""
+        return f"{self.cache}/{self.name}"
+
+
+class Way(NamedTuple):
+    """Where a link leads in the end: `file` is there, or `hops` say how it came to nothing."""
+
+    file: str
+    hops: tuple[str, ...]
+    whole: bool
+
+
+def blob_of(place: Place, link: str, text: str) -> str:
+    """The name of the blob that a snapshot's link names. Raises AgentError when it names no blob of this repository."""
+    name = _in_blobs(place, link, text)
+    if name is None:
+        raise AgentError(
+            "a link of the snapshot does not lead into the blobs of its repository",
+            kind="integrity",
+            where=link,
+            found=f"-> {text}",
+            wanted=f"a link to {place.path}/blobs/<hash>",
+            next="what its content is cannot be told by a hash then; download that file again, or put it into `skip`",
+        )
+    if not HASH.fullmatch(name):
+        raise AgentError(
+            "a blob is not named by a hash of its content",
+            kind="integrity",
+            where=link,
+            found=f"-> {text}",
+            wanted="64 hex digits (sha256) or 40 (sha1 of git)",
+            next="download that file again, or put it into `skip`",
+        )
+    return name
+
+
+def _in_blobs(place: Place, link: str, text: str) -> str | None:
+    target = os.path.normpath(os.path.join(os.path.dirname(link), text))
+    blobs = f"{place.path}/blobs/"
+    if target.startswith(blobs):
+        return target[len(blobs) :]
+    # An absolute link was written where the cache was then: in a container, on another mount, before it was moved.
+    _, found, name = target.rpartition(f"/{place.name}/blobs/") if text.startswith("/") else ("", "", "")
+    return name if found else None
+
+
+def follow(place: Place, blob: str) -> Way:
+    """From a blob of the repository to the file that holds its bytes. Raises AgentError for loops and ways out of the
+    cache.
+    """
+    here = f"{place.path}/blobs/{blob}"
+    hops: list[str] = []
+    for _ in range(_HOPS):
+        try:
+            text = nas.link(here)
+        except (FileNotFoundError, NotADirectoryError):
+            return Way(here, (*hops, f"{here} is not there"), whole=False)
+        if not text:
+            return Way(here, tuple(hops), whole=True)
+        hops.append(f"{here} -> {text}")
+        here = _next(place, here, text)
+    raise AgentError(
+        "a link of the cache leads in a circle, or through too many others",
+        kind="integrity",
+        where=f"{place.path}/blobs/{blob}",
+        found="; ".join(hops),
+        wanted=f"a file after at most {_HOPS - 1} links",
+        next="remove the link, and download that file again; or put it into `skip`",
+    )
+
+
+def _next(place: Place, link: str, text: str) -> str:
+    target = os.path.normpath(os.path.join(os.path.dirname(link), text))
+    if target.startswith(f"{place.cache}/"):
+        return target
+    if text.startswith("/"):
+        if stored := _IN_STORE.fullmatch(target):
+            return place.cache + stored[1]
+        _, found, name = target.rpartition(f"/{place.name}/blobs/")
+        if found:
+            return f"{place.path}/blobs/{name}"
+    raise AgentError(
+        "a link leads out of the hub cache",
+        kind="integrity",
+        where=link,
+        found=f"-> {text}",
+        wanted=f"a place in {place.cache}",
+        next="give the cache that the link was made for, or download that file again",
+    )

@@ -1,0 +1,311 @@
+"""What a mirror of one revision of a hub repository consists of: blobs that it reaches, links to them, its ref.
+
+A cache of huggingface_hub in any of its layouts is read (docs/staging.md), and one plain layout is written: blobs are
+files, links are relative. What `skip` names stays behind, with the blobs that only it reaches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+from typing import Any, NamedTuple
+
+from sparkbuild.agent.disk import nas
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.disk.globs import matching
+from sparkbuild.agent.hub import links as hublinks, repo as hubrepo
+from sparkbuild.agent.hub.links import Place
+from sparkbuild.agent.hub.repo import Entry, Tree
+from sparkbuild.agent.ledger.titles import title
+from sparkbuild.agent.source import shards, sparse as localrows
+from sparkbuild.agent.source.opened import Archives
+from sparkbuild.agent.source.wish import Link, Wanted, Wish
+from sparkbuild.agent.wire.protocol import AgentError
+
+_INDEX = ".safetensors.index.json"
+# An index of 100,000 tensors is 9 MB, and ten times as much once it is parsed: more memory than the agent may take.
+# Its only values that end in .safetensors are those of `weight_map`. Whether it is whole its own hash tells.
+_SHARD = re.compile(rb':\s*"([^"\\]{1,255}\.safetensors)"')
+_BLOCK = 1 << 20
+
+
+class _Asked(NamedTuple):
+    place: Place
+    repo: str
+    commit: str
+    tree: Tree | None
+    unread: str  # why there is no tree though the cache has a file of it, "" when there is none or it was read
+    wanted: list[Entry]
+    skipped: list[Entry]
+    globs: list[str]
+
+    @property
+    def snapshot(self) -> str:
+        return f"{self.place.path}/snapshots/{self.commit}"
+
+    def path(self, path: str) -> str:
+        return f"{self.snapshot}/{path}"
+
+    def blob(self, path: str) -> str:
+        """What the tree says the blob of a path is named, "" when nothing does."""
+        return self.tree.blob(path) if self.tree is not None else ""
+
+
+def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
+    """The files and links of one revision, named from the folder `models--org--name` of the mirror on.
+
+    `what`: {"kind": "hub-mirror", "cache": the folder that has models--*, "repo": "org/name", "revision": ref or
+    commit, "skip": [globs over paths of the snapshot]}.
+    The source is only looked at: names, link texts, sizes of opened files. Raises AgentError, kind "config" for what is
+    asked wrongly, "integrity" for a cache that is not whole or contradicts itself.
+    """
+    place = hubrepo.find(inside(store, what["cache"]), what["repo"])
+    commit, ref = hubrepo.resolve(place, what["repo"], what.get("revision") or "main")
+    globs = list(what.get("skip") or [])
+    wanted: list[Entry] = []
+    skipped: list[Entry] = []
+    for entry in hubrepo.entries(place, commit):
+        (skipped if matching(entry.path, globs) else wanted).append(entry)
+    asked = _Asked(place, what["repo"], commit, *hubrepo.tree(place, commit), wanted, skipped, globs)
+    _refuse_incomplete(asked)
+    _refuse_sparse(asked)
+    blobs = _blobs(asked)
+    files = [*(_blob(asked, name, found) for name, found in blobs.items()), *_real_files(asked)]
+    again = f"remove it, then {_download(asked)}"
+    files = [file._replace(again=again) for file in files]
+    links = [_link(asked, entry) for entry in wanted if entry.text]
+    total = sum(file.size for file in files)
+    refs = {name for name in (ref, "main") if name and hubrepo.read_ref(place, name) == commit}
+    files += [_ref(name, commit) for name in sorted(refs)]
+    if asked.tree is not None and not _left_out(asked):
+        files.append(_tree(asked, asked.tree))
+    return Wish(files, links, _about(asked, ref, total))
+
+
+def _refuse_incomplete(asked: _Asked) -> None:
+    """Every file that the commit has, or that its index names, is in the snapshot or skipped."""
+    if not asked.wanted:
+        raise AgentError(
+            "nothing of this revision is left to stage",
+            kind="config",
+            where=asked.snapshot,
+            found=f"{hubrepo.files(len(asked.skipped))}, all skipped" if asked.skipped else "an empty snapshot",
+            wanted="at least one file that no glob of `skip` matches",
+            next="correct `skip` of this staging block" if asked.skipped else _download(asked),
+        )
+    there = {entry.path for entry in (*asked.wanted, *asked.skipped)}
+    expected = set(asked.tree.files) if asked.tree is not None else _indexed(asked)
+    missing = sorted(path for path in expected - there if not matching(path, asked.globs))
+    if missing:
+        unfinished = _unfinished(asked, [asked.blob(path) for path in missing])
+        raise AgentError(
+            "the snapshot is not whole",
+            kind="integrity",
+            where=asked.snapshot,
+            found=f"{len(missing)} of {len(expected)} files are missing: {hubrepo.shown(missing)}{unfinished}",
+            wanted="every file of the commit, but those that `skip` leaves out",
+            next=f"{_download(asked)}; or put what is not needed into `skip`",
+        )
+
+
+def _refuse_sparse(asked: _Asked) -> None:
+    """A sparse copy reads as any file does. What is a link has a hash for its name, which would tell."""
+    for manifest in (*asked.wanted, *asked.skipped):
+        folder, name = os.path.split(manifest.path)
+        if name == localrows.MANIFEST:
+            unproven = [entry.path for entry in asked.wanted if not entry.text and not asked.blob(entry.path)]
+            beside = [path for path in unproven if os.path.dirname(path) == folder]
+            localrows.refuse_whole(asked.path(manifest.path), beside)
+
+
+def _download(asked: _Asked) -> str:
+    return hubrepo.download(asked.place, asked.repo, asked.commit)
+
+
+def _unfinished(asked: _Asked, blobs: list[str]) -> str:
+    """What unfinished downloads there are: of these blobs, or any when it is not known which are missing."""
+    parts = [name for name in nas.names(f"{asked.place.path}/blobs") if name.endswith(".incomplete")]
+    if any(blobs):
+        parts = [name for name in parts if name.partition(".")[0] in blobs]
+    return f"; a download is unfinished: {hubrepo.shown(parts)}" if parts else ""
+
+
+def _indexed(asked: _Asked) -> set[str]:
+    """The shards that the indexes of the snapshot name."""
+    found = set()
+    for entry in asked.wanted:
+        if entry.path.endswith(_INDEX):
+            way = _way(asked, entry)
+            folder = os.path.dirname(entry.path)
+            if way.whole:
+                found |= {os.path.join(folder, name) for name in _shards(way.file)}
+    return found
+
+
+def _shards(index: str) -> set[str]:
+    def look() -> set[bytes]:
+        found: set[bytes] = set()
+        rest = b""
+        for block in nas.blocks(index, _BLOCK):
+            rest = rest[-512:] + block
+            found |= set(_SHARD.findall(rest))
+        return found
+
+    return {name.decode(errors="replace") for name in nas.patient(index, look)}
+
+
+def _way(asked: _Asked, entry: Entry) -> hublinks.Way:
+    link = asked.path(entry.path)
+    if not entry.text:
+        return hublinks.Way(link, (), whole=True)
+    way = hublinks.follow(asked.place, hublinks.blob_of(asked.place, link, entry.text))
+    return way._replace(hops=(f"{link} -> {entry.text}", *way.hops))
+
+
+def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
+    """Blob -> the file with its bytes and the first entry that wants it. Raises AgentError for links to nothing."""
+    found: dict[str, tuple[str, Entry]] = {}
+    broken: list[tuple[Entry, str, hublinks.Way]] = []
+    for entry in asked.wanted:
+        if not entry.text:
+            continue
+        blob = hublinks.blob_of(asked.place, asked.path(entry.path), entry.text)
+        _refuse_another(asked, entry, blob)
+        if blob in found:
+            continue
+        way = _way(asked, entry)
+        found[blob] = way.file, entry
+        if not way.whole:
+            broken.append((entry, blob, way))
+    if broken:
+        entry, _, way = broken[0]
+        more = f"; so do {hubrepo.shown([other.path for other, _, _ in broken[1:]])}" if broken[1:] else ""
+        raise AgentError(
+            "a link of the snapshot leads to nothing",
+            kind="integrity",
+            where=asked.path(entry.path),
+            found="; ".join(way.hops) + more + _unfinished(asked, [blob for _, blob, _ in broken]),
+            wanted="the file with its bytes at the end of the links",
+            next=f"{_download(asked)}; or put it into `skip`",
+        )
+    _refuse_shared(asked)
+    return found
+
+
+def _refuse_shared(asked: _Asked) -> None:
+    """Two files of one sharded set with one blob, unless the commit itself has them so."""
+    linked = [entry for entry in asked.wanted if entry.text and not asked.blob(entry.path)]
+    places = ((one.path, hublinks.blob_of(asked.place, asked.path(one.path), one.text)) for one in linked)
+    same = shards.with_one_content(places)
+    if same is not None:
+        one, other, blob = same
+        paths = " ".join(shlex.quote(asked.path(path)) for path in (one, other))
+        raise AgentError(
+            "two files of one sharded set are links to the same blob",
+            kind="integrity",
+            where=asked.snapshot,
+            found=f"{one} and {other} -> blobs/{blob}",
+            wanted="a blob of its own for each",
+            next=f"rm {paths}, then {_download(asked)}",
+        )
+
+
+def _refuse_another(asked: _Asked, entry: Entry, blob: str) -> None:
+    """A link to the blob of another file: right bytes for the blob, wrong ones for the path."""
+    wanted = asked.blob(entry.path)
+    if wanted and wanted != blob:
+        raise AgentError(
+            "a link of the snapshot leads to the blob of another file",
+            kind="integrity",
+            where=asked.path(entry.path),
+            found=f"-> {entry.text}",
+            wanted=f"blob {wanted}, as trees/{asked.commit}.json says",
+            next=f"remove that link, then {_download(asked)}",
+        )
+
+
+def _blob(asked: _Asked, name: str, found: tuple[str, Entry]) -> Wanted:
+    file, entry = found
+    identity = {"kind": "hub-blob", "etag": name}
+    source = {"kind": "file", "path": file}
+    wanted = Wanted(f"blobs/{name}", source, _size(asked, file, entry), "", identity)
+    return _hashed(wanted._replace(title=title(wanted.name, [entry.path])), name)
+
+
+def _size(asked: _Asked, file: str, entry: Entry) -> int:
+    """Bytes of a file of the source. What the tree says of them is only good for an early no: its hash decides."""
+    size = hubrepo.size_of(file)
+    wanted = asked.tree.size(entry.path) if asked.tree is not None else None
+    if wanted not in (None, size):
+        raise AgentError(
+            "a file of the hub cache has another size than its commit says",
+            kind="integrity",
+            where=file,
+            found=f"{size} bytes",
+            wanted=f"{wanted} bytes, the size of {entry.path} in trees/{asked.commit}.json",
+            next=f"remove it, then {_download(asked)}",
+        )
+    return size
+
+
+def _hashed(wanted: Wanted, name: str) -> Wanted:
+    """With the hash that a name of the hub is: 64 digits are sha256, 40 are sha1 of git's blob."""
+    return wanted._replace(sha256=name) if len(name) == 64 else wanted._replace(sha1=name)
+
+
+def _real_files(asked: _Asked) -> list[Wanted]:
+    found = []
+    for entry in asked.wanted:
+        if entry.text:
+            continue
+        file = asked.path(entry.path)
+        blob = asked.blob(entry.path)
+        identity = {"kind": "hub-file", "repo": asked.repo, "commit": asked.commit, "path": entry.path}
+        if blob:
+            identity["lfs_sha256" if len(blob) == 64 else "blob_id"] = blob
+        name, source = f"snapshots/{asked.commit}/{entry.path}", {"kind": "file", "path": file}
+        wanted = Wanted(name, source, _size(asked, file, entry), "", identity)
+        found.append(_hashed(wanted, blob) if blob else wanted)
+    return found
+
+
+def _link(asked: _Asked, entry: Entry) -> Link:
+    blob = hublinks.blob_of(asked.place, asked.path(entry.path), entry.text)
+    up = "../" * (2 + entry.path.count("/"))
+    return Link(f"snapshots/{asked.commit}/{entry.path}", f"{up}blobs/{blob}")
+
+
+def _ref(name: str, commit: str) -> Wanted:
+    sha256 = hashlib.sha256(commit.encode()).hexdigest()
+    return Wanted(f"refs/{name}", {"kind": "text", "text": commit}, 40, sha256, {"kind": "text", "sha256": sha256})
+
+
+def _tree(asked: _Asked, tree: Tree) -> Wanted:
+    name = f"trees/{asked.commit}.json"
+    sha256 = hashlib.sha256(tree.data).hexdigest()
+    source = {"kind": "file", "path": f"{asked.place.path}/{name}"}
+    return Wanted(name, source, len(tree.data), sha256, {"kind": "hub-tree", "sha256": sha256})
+
+
+def _left_out(asked: _Asked) -> bool:
+    """Is any file of the commit skipped? Then the mirror has no tree: with it, huggingface_hub calls the mirror
+    incomplete, and a shortened one would make it believe that the commit has no other files.
+    """
+    return asked.tree is not None and any(matching(path, asked.globs) for path in asked.tree.files)
+
+
+def _about(asked: _Asked, ref: str, total: int) -> dict[str, Any]:
+    paths = {entry.path for entry in asked.skipped}
+    sizes: list[int | None] = [None] * len(paths)
+    if asked.tree is not None:
+        paths |= {path for path in asked.tree.files if matching(path, asked.globs)}
+        sizes = [asked.tree.size(path) for path in paths]
+    known = sum(size for size in sizes if size is not None)
+    about: dict[str, Any] = {"repo": asked.repo, "commit": asked.commit, "ref": ref}
+    about |= {"files": len(asked.wanted), "bytes": total}
+    about["skipped"] = {"files": len(paths), "bytes": None if None in sizes else known}
+    unused = [glob for glob in asked.globs if not any(matching(path, [glob]) for path in paths)]
+    about |= {"unread_tree": asked.unread} if asked.unread else {}
+    return about | ({"unused_skip": unused} if unused else {})

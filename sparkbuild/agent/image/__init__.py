@@ -1,0 +1,1 @@
+"""Images: put together, built, tried, taken apart, kept."""

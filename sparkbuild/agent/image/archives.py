@@ -1,0 +1,195 @@
+"""Docker images in this node's store, assembled or built here: where they lie, and whether they are what was written.
+
+`<store>/archives/<name>/<12 hex of the key>/` holds receipt.json and config.json; the layers are blobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from sparkbuild.agent.disk.files import fsync_folder, read_json
+from sparkbuild.agent.image import layers as layerstore
+from sparkbuild.agent.store.artifacts import sha256_of
+from sparkbuild.agent.wire.protocol import Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.docker.engine import Dockerd
+    from sparkbuild.agent.wire.records import ArchiveReceipt
+
+RECEIPT_FORMAT = "sparkbuild-archive/v2"
+KEEP = 2  # of one name: the newest one, and the one before
+PART = ".part"
+_FORMER = ("image.tar", "image.tar.stamp")  # what earlier versions wrote beside the layers
+
+
+def folder_of(store: str, name: str, short_key: str) -> str:
+    """Where an archive lies, with its receipt."""
+    return os.path.join(store, "archives", name, short_key)
+
+
+def config_of(folder: str) -> str:
+    """The image's config in its folder; where it is, the layers are kept."""
+    return os.path.join(folder, "config.json")
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """Query {"store", "name", "key"}, and "docker" and "reference" with "builds": true for an image that this node is
+    to build; {"present", "bytes", "layers", "sizes", "gates", "problem", "other", "engine", "built"}.
+
+    The content is hashed once; after that a stamp stands for it, as for artifacts. With a `problem`, `bytes` are those
+    of what is lacking. `other` is the newest archive of the name with another key. `engine` is {"architecture"} or
+    {"silent": why, "next"}. `built`: docker has it as it was built, only the export is lacking.
+    """
+    folder = folder_of(query["store"], query["name"], query["key"][:12])
+    receipt = read_receipt(folder)
+    if receipt is None or receipt["key"] != query["key"]:
+        fact: dict[str, Any] = {"present": False, "other": _other(query["store"], query["name"], query["key"])}
+    else:
+        problem, lacking = _problem(query["store"], folder, receipt)
+        if not problem:
+            names = ("bytes", "layers", "sizes", "gates")
+            return {"present": True, **{name: receipt[name] for name in names}}  # type: ignore[literal-required]
+        fact = {"present": False, "problem": problem, "bytes": lacking}
+    return {**fact, **_built(query, fact)} if query.get("builds") else fact
+
+
+def _problem(store: str, folder: str, receipt: ArchiveReceipt) -> tuple[str, int]:
+    """What is wrong first, "" when nothing is; and the bytes of all layers that are lacking."""
+    try:
+        config = f"sha256:{sha256_of(config_of(folder))}"
+    except FileNotFoundError:
+        config = ""
+    first = "" if config == receipt["config"] else "its config is not what was written"
+    lacking = {}
+    for digest, size in zip(receipt["layers"], receipt["sizes"], strict=True):
+        if problem := layerstore.problem(store, digest, size):
+            first, lacking[digest] = first or f"its {problem}", size
+    return first if config else "its layers were removed", sum(lacking.values())
+
+
+def _built(query: dict[str, Any], fact: dict[str, Any]) -> dict[str, Any]:
+    """What is seen of docker where an image is to be built."""
+    engine = engine_of(query["docker"])
+    found = {} if "silent" in engine else _in_docker(query)
+    if not found:
+        return {"engine": engine}
+    stored = all(os.path.exists(layerstore.path_of(query["store"], digest)) for digest in found["layers"])
+    known = {"bytes": 0} if stored and "bytes" not in fact else {}  # how big a layer is, docker does not say
+    return {"engine": engine, "built": True, **known}
+
+
+def _in_docker(query: dict[str, Any]) -> dict[str, Any]:
+    from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError  # noqa: PLC0415 - only for what is built
+
+    try:
+        return built(Dockerd(query["docker"] or SOCKET), query["reference"], query["key"]) or {}
+    except DockerdError:
+        return {}
+
+
+def built(engine: Dockerd, reference: str, key: str) -> dict[str, Any] | None:
+    """The layers and gates of an image that was built here, by its labels; None when docker does not have it so."""
+    found = engine.image(reference)
+    labels = ((found or {}).get("Config") or {}).get("Labels") or {}
+    if found is None or labels.get("sparkbuild.key") != key:
+        return None
+    layers = found["RootFS"]["Layers"]
+    try:
+        gates = json.loads(labels["sparkbuild.gates"])
+    except (KeyError, ValueError):
+        return None
+    listed = json.dumps(layers, sort_keys=True, separators=(",", ":"))
+    return {"layers": layers, "gates": gates} if labels.get("sparkbuild.layers") == listed else None
+
+
+def engine_of(socket: str) -> dict[str, Any]:
+    """What this node's docker builds for: {"architecture"}, or {"silent": why, "next"} when it cannot be asked."""
+    from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError  # noqa: PLC0415 - only for what is built
+
+    try:
+        found = str(Dockerd(socket or SOCKET).get("/info").get("Architecture", ""))
+    except DockerdError as error:
+        return {"silent": error.problem, "next": error.fields["next"]}
+    return {"architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(found, found)}
+
+
+def finish(part: str, folder: str, reporter: Reporter) -> None:
+    """Give a folder that is complete its final name, and remove what is too old."""
+    shutil.rmtree(folder, ignore_errors=True)  # it was wrong, else nobody would make it
+    os.rename(part, folder)
+    base = os.path.dirname(folder)
+    fsync_folder(base)
+    _prune(base, folder, reporter)
+
+
+def sweep(base: str) -> None:
+    """Remove what interrupted makers left; whoever holds the image's lock is the only one at work here."""
+    for entry in os.listdir(base):
+        if entry.endswith(PART):
+            shutil.rmtree(os.path.join(base, entry), ignore_errors=True)
+
+
+def collect(store: str, reporter: Reporter) -> None:
+    """Remove layers that no image here has any more, and the archives that were kept beside them once."""
+    wanted: set[str] = set()
+    former = 0
+    for folder in _folders(store):
+        former += _remove_former(folder)
+        receipt = read_receipt(folder)
+        if receipt is not None and os.path.exists(config_of(folder)):
+            wanted.update(receipt["layers"])
+    if former:
+        reporter.log(f"removed archives that nothing loads any more: {former} bytes")
+    gone = layerstore.collect(store, wanted)
+    if gone:
+        reporter.log(f"removed layers of older images: {gone} bytes")
+
+
+def _folders(store: str) -> Iterator[str]:
+    base = os.path.join(store, "archives")
+    for name in os.listdir(base):
+        for entry in os.listdir(os.path.join(base, name)) if os.path.isdir(os.path.join(base, name)) else ():
+            yield os.path.join(base, name, entry)
+
+
+def _remove_former(folder: str) -> int:
+    """Remove what an earlier version kept in a folder; returns the bytes."""
+    gone = 0
+    for path in (os.path.join(folder, name) for name in _FORMER):
+        with suppress(OSError):  # most have none; one that stays does no harm
+            size = os.path.getsize(path)
+            os.unlink(path)
+            gone += size
+    return gone
+
+
+def _prune(base: str, current: str, reporter: Reporter) -> None:
+    """Old images go, their receipts stay: they say which layers an image has that is still on a node."""
+    found = {}
+    for entry in os.listdir(base):
+        folder = os.path.join(base, entry)
+        receipt = read_receipt(folder)
+        if folder != current and receipt is not None and os.path.exists(config_of(folder)):
+            found[folder] = receipt["at"]
+    for folder in sorted(found, key=lambda entry: found[entry], reverse=True)[KEEP - 1 :]:
+        reporter.log(f"removing the old image {os.path.basename(folder)}")
+        with suppress(FileNotFoundError):
+            os.unlink(config_of(folder))
+
+
+def read_receipt(folder: str) -> ArchiveReceipt | None:
+    """An archive's receipt; None when the folder holds no finished one."""
+    receipt = read_json(os.path.join(folder, "receipt.json"))
+    return None if receipt is None or receipt.get("format") != RECEIPT_FORMAT else cast("ArchiveReceipt", receipt)
+
+
+def _other(store: str, name: str, key: str) -> dict[str, Any] | None:
+    base = os.path.dirname(folder_of(store, name, "x"))
+    folders = [os.path.join(base, entry) for entry in os.listdir(base)] if os.path.isdir(base) else []
+    receipts = [receipt for folder in folders if (receipt := read_receipt(folder)) and receipt["key"] != key]
+    return {"parts": max(receipts, key=lambda receipt: receipt["at"])["parts"]} if receipts else None

@@ -1,0 +1,185 @@
+"""Build an image of kind `dockerfile`: under a temporary tag, through its gates, and only then with labels and name."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.agent.disk.files import inside, locked
+from sparkbuild.agent.docker.changes import DockerWork
+from sparkbuild.agent.docker.engine import SOCKET
+from sparkbuild.agent.docker.program import find
+from sparkbuild.agent.image import gates as imagegates
+from sparkbuild.agent.image.archives import built, engine_of
+from sparkbuild.agent.image.buildkit import BuildKit
+from sparkbuild.agent.store.artifacts import sha256_of
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.stopping import stoppable
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.records import GateResult
+
+OWNS_STDIN = True
+PART = ".part"  # ends the tag of what has not passed its gates
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "docker", "name", "reference", "key", "parts", "lock", "context", "sha256", "base":
+    {"reference", "key", "digest"} | None, "architecture", "network", "args", "secrets", "epoch", "gates", "force"}.
+
+    `context` is a tar in the store. What docker has with this key already is built again only when `force` is set.
+    Result {"layers", "gates"}. Errors: kind "build" when a step or a gate fails, "config" when this node cannot build
+    it, "integrity" for another context or base, "space", "node".
+    """
+    with (
+        locked(os.path.join(request["store"], "archives", request["name"], ".build"), f"image {request['name']}"),
+        stoppable(request.get("patience")),
+    ):
+        return _Build(request, reporter).run()
+
+
+class _Build:
+    def __init__(self, request: dict[str, Any], reporter: Reporter) -> None:
+        self.request = request
+        self.reporter = reporter
+        self.engine = DockerWork(request["docker"] or SOCKET, timeout=60.0)
+        check_engine(request)
+        self.client = find(request["docker"])
+        self.kit = BuildKit(self.client, request, reporter)
+
+    def run(self) -> dict[str, Any]:
+        request = self.request
+        part = request["reference"] + PART
+        if not request.get("force") and (found := built(self.engine, request["reference"], request["key"])):
+            self.reporter.log(f"{request['reference']} is in docker as it was built: nothing is built")
+            return found
+        context = check_context(request)
+        have_base(self.engine, request, self.reporter)
+        imagegates.sweep(self.client, request["name"])
+        try:
+            self.kit.build(context, part)
+            layers = self._check(part)
+            gates = imagegates.run_gates(self.client, request["name"], part, request["gates"], self.reporter)
+            if error := imagegates.failure(request["name"], gates, self.kit.masked):
+                raise error
+            self._label(part, layers, gates)
+        finally:
+            self.engine.untag(part)
+        return {"layers": layers, "gates": gates}
+
+    def _check(self, part: str) -> list[str]:
+        """The layers of what was built; no secret may be in what everybody can read of it."""
+        found = self.engine.image(part)
+        if found is None:
+            raise AgentError(f"docker built {part}, and does not have it", kind="node", next="run again")
+        text = json.dumps([found, self.engine.get(f"/images/{part}/history")], ensure_ascii=False)
+        for name, value in self.request["secrets"].items():
+            if value and json.dumps(value, ensure_ascii=False)[1:-1] in text:
+                raise AgentError(
+                    f"secret {name} is in the image's settings or history, where everybody reads it",
+                    kind="build",
+                    wanted=f"RUN --mount=type=secret,id={name} and the file /run/secrets/{name}",
+                    next="nothing was kept but docker's build cache: `docker builder prune` removes that",
+                )
+        if found.get("Architecture") != self.request["architecture"]:
+            raise AgentError(
+                f"image {self.request['name']} came out for another architecture",
+                kind="config",
+                found=str(found.get("Architecture")),
+                wanted=self.request["architecture"],
+                next="set `platform` and `build_node` in image.toml",
+            )
+        return list(found["RootFS"]["Layers"])
+
+    def _label(self, part: str, layers: list[str], gates: list[GateResult]) -> None:
+        request = self.request
+        labels = {
+            "sparkbuild.key": request["key"],
+            "sparkbuild.parts": _text(request["parts"]),
+            "sparkbuild.lock": request["lock"],
+            "sparkbuild.layers": _text(layers),
+            "sparkbuild.gates": _text(gates),
+        }
+        self.kit.label(part, request["reference"], labels)
+        found = self.engine.image(request["reference"]) or {}
+        if (found.get("RootFS") or {}).get("Layers") != layers:
+            self.engine.untag(request["reference"])
+            raise AgentError(
+                "docker changed the image's layers while it was labelled", kind="integrity", next="run again"
+            )
+
+
+def check_engine(request: dict[str, Any]) -> None:
+    """Docker answers, and builds for the wanted architecture without emulation."""
+    engine = engine_of(request["docker"])
+    if "silent" in engine:
+        raise AgentError(engine["silent"], kind="node", next=engine["next"])
+    if engine["architecture"] != request["architecture"]:
+        raise AgentError(
+            f"image {request['name']} is for another architecture than this node",
+            kind="config",
+            found=engine["architecture"],
+            wanted=request["architecture"],
+            next="set `build_node` in image.toml to a node of that architecture",
+        )
+
+
+def check_context(request: dict[str, Any]) -> str:
+    """The path of the context, which is what was made."""
+    path = inside(request["store"], request["context"])
+    found = sha256_of(path)
+    if found != request["sha256"]:
+        raise AgentError(
+            "the build context is not what was made",
+            kind="integrity",
+            where=path,
+            found=f"sha256 {found}",
+            wanted=f"sha256 {request['sha256']}",
+            next="run again: it is made anew",
+        )
+    return path
+
+
+def have_base(engine: DockerWork, request: dict[str, Any], reporter: Reporter) -> None:
+    """The base is in docker: a pinned one is pulled by its digest when it is not, one of ours must be there."""
+    base = request["base"]
+    if base is None:
+        return
+    found = engine.image(base["reference"])
+    if found is None and base["digest"]:
+        name, _, digest = base["reference"].partition("@")
+        reporter.log(f"pull {base['reference']}")
+
+        def told(event: dict[str, Any]) -> None:
+            detail = event.get("progressDetail") or {}
+            phase = f"pull base: {event.get('status', '')} {event.get('id', '')}"[:60]
+            reporter.progress(phase, int(detail.get("current") or 0), detail.get("total"))
+
+        engine.pull(name, digest, told)
+        found = engine.image(base["reference"])
+    if found is None:
+        raise AgentError(
+            f"the base {base['reference']} is not in docker on this node",
+            kind="node",
+            next="run again: it is brought here first",
+        )
+    labels = (found.get("Config") or {}).get("Labels") or {}
+    if base["key"] and labels.get("sparkbuild.key") != base["key"]:
+        raise AgentError(
+            f"{base['reference']} is not the base that was made",
+            kind="integrity",
+            found=f"key {labels.get('sparkbuild.key', 'none')}",
+            wanted=f"key {base['key']}",
+        )
+    if found.get("Architecture") != request["architecture"]:
+        raise AgentError(
+            f"the base {base['reference']} is for another architecture",
+            kind="config",
+            found=str(found.get("Architecture")),
+            wanted=request["architecture"],
+        )
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,168 @@
+"""Make the context of a build: one tar with the Dockerfile, the sources, artifacts and files; the same inputs, the same
+bytes. It is made where the sources are, and may be sent elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, locked, read_json
+from sparkbuild.agent.image.contexttar import Content, ContextTar, File
+from sparkbuild.agent.image.layer import checked
+from sparkbuild.agent.store import artifacts
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+_CONTEXT = "context.tar"
+_KEPT_ENV = ("PATH", "HOME", "LANG")
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "name", "key", "dockerfile": text, "sources": [{"component", "archive", "patches": [{"name",
+    "text": base64}]}], "artifacts": [{"sha256", "filename"}], "files": {name: base64}, "epoch"}, or {"store", "name",
+    "discard": true} to remove it again.
+
+    `archive` is a tar in the store with the sha256 that receipt.json beside it names. `epoch` is the time of all files,
+    unix seconds. Result {"path" in the store, "sha256", "bytes"}. Errors: kind "integrity" when a source or artifact is
+    not what was pinned, "config" when a patch does not fit.
+    """
+    base = os.path.join(request["store"], "contexts", request["name"])
+    if request.get("discard"):
+        shutil.rmtree(base, ignore_errors=True)
+        return {}
+    os.makedirs(base, exist_ok=True)
+    with locked(os.path.join(base, ".lock"), f"the context of image {request['name']}"):
+        for entry in os.listdir(base):
+            if entry != ".lock":  # of older keys, and what a killed run left
+                shutil.rmtree(os.path.join(base, entry), ignore_errors=True)
+        folder = os.path.join(base, request["key"][:12])
+        part = f"{folder}.part"
+        os.makedirs(part)
+        try:
+            digest, size = _make(request, part, reporter)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        os.rename(part, folder)
+        keep_owner(folder)
+        fsync_folder(base)
+        path = os.path.relpath(os.path.join(folder, _CONTEXT), request["store"])
+        return {"path": path, "sha256": digest, "bytes": size}
+
+
+def _make(request: dict[str, Any], part: str, reporter: Reporter) -> tuple[str, int]:
+    work = os.path.join(part, "work")
+    os.makedirs(work)
+    with ExitStack() as held:
+        tar = ContextTar(request["epoch"])
+        tar.add("Dockerfile", File(request["dockerfile"].encode()))
+        for name, text in request["files"].items():
+            content = base64.b64decode(text)
+            tar.add(f"files/{name}", File(content, executable=content.startswith(b"#!")))
+        for artifact in request["artifacts"]:
+            path = artifacts.path_of(request["store"], artifact["sha256"], artifact["filename"])
+            found = artifacts.sha256_of(path)
+            if found != artifact["sha256"]:
+                raise _changed(artifact["filename"], path, found, artifact["sha256"])
+            tar.add(f"artifacts/{artifact['filename']}", Content(path))
+        for source in request["sources"]:
+            _add_source(tar, request["store"], source, work, held)
+        made = tar.write(os.path.join(part, _CONTEXT), reporter)
+    shutil.rmtree(work)
+    return made
+
+
+def _add_source(tar: ContextTar, store: str, source: dict[str, Any], work: str, held: ExitStack) -> None:
+    """Add a source; what must stay open until the context is written is given to `held`."""
+    path = inside(store, source["archive"])
+    wanted = str((read_json(os.path.join(os.path.dirname(path), "receipt.json")) or {}).get("sha256", ""))
+    found = artifacts.sha256_of(path)
+    if found != wanted:
+        raise _changed(f"source {source['component']}", path, found, wanted or "a receipt")
+    prefix = f"sources/{source['component']}"
+    if not source["patches"]:
+        archive = held.enter_context(_open(path))
+        for member in archive:
+            tar.add_member(prefix, archive, member)
+        return
+    folder = os.path.join(work, source["component"])
+    _unpack(path, folder)
+    for patch in source["patches"]:
+        _apply(patch, source["component"], folder)
+    for name in _walk(folder):
+        tar.add_path(f"{prefix}/{name}", os.path.join(folder, name))
+
+
+def _open(path: str) -> tarfile.TarFile:
+    return tarfile.open(path, "r:", errors="surrogateescape")
+
+
+def _unpack(path: str, folder: str) -> None:
+    """What the archive of a source holds; its names were checked when it was written, and are again."""
+    os.makedirs(folder)
+    with _open(path) as archive:
+        links = []
+        for member in archive:
+            place = os.path.join(folder, checked(member.name, os.path.basename(path)))
+            if member.isdir():
+                os.makedirs(place, exist_ok=True)
+            elif member.issym():
+                links.append((member.linkname, place))  # last: nothing is written through one
+            elif member.isreg() and (content := archive.extractfile(member)) is not None:
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+                with open(place, "xb") as file:
+                    shutil.copyfileobj(content, file)
+                os.chmod(place, 0o755 if member.mode & 0o111 else 0o644)
+        for target, place in links:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            os.symlink(target, place)
+
+
+def _apply(patch: dict[str, str], component: str, folder: str) -> None:
+    """`git apply` of one patch. It must not take the folder for a part of a repository that it lies in: it would then
+    leave out, in silence, what that does not have.
+    """
+    env = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
+    env |= {
+        "GIT_CEILING_DIRECTORIES": os.path.dirname(folder),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+    }
+    done = subprocess.run(
+        ["git", "apply", "--whitespace=nowarn", "-"],  # noqa: S607 - as found on PATH, like the git of sources
+        cwd=folder,
+        env=env,
+        input=base64.b64decode(patch["text"]),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        raise AgentError(
+            f"{patch['name']} does not fit source {component}",
+            kind="config",
+            found=done.stderr.decode(errors="replace").strip()[-1000:],
+            next="make the patch anew for this source, or take it out of image.toml",
+        )
+
+
+def _walk(folder: str) -> Iterator[str]:
+    for base, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            yield os.path.relpath(os.path.join(base, name), folder)
+
+
+def _changed(what: str, path: str, found: str, wanted: str) -> AgentError:
+    return AgentError(
+        f"{what} is not what the lock pins",
+        kind="integrity",
+        where=path,
+        found=f"sha256 {found}",
+        wanted=f"sha256 {wanted}",
+        next="remove the file and run again; nothing was built from it",
+    )

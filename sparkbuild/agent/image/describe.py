@@ -1,0 +1,28 @@
+"""What an image of this node's store is made of: its receipt and its config, for who brings it to other nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkbuild.agent.image.archives import config_of, folder_of, read_receipt
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "name", "key"}; result {"receipt", "config": text}. Error kind "integrity" when it is gone."""
+    del reporter
+    folder = folder_of(request["store"], request["name"], request["key"][:12])
+    receipt = read_receipt(folder)
+    try:
+        with open(config_of(folder), encoding="utf-8") as file:
+            config = file.read()
+    except FileNotFoundError:
+        config = ""
+    if receipt is None or receipt["key"] != request["key"] or not config:
+        raise AgentError(
+            f"image {request['name']} is not in the store any more",
+            kind="integrity",
+            where=folder,
+            next="run again: it is made anew",
+        )
+    return {"receipt": receipt, "config": config}

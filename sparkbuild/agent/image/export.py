@@ -1,0 +1,112 @@
+"""Export an image of this node's docker by content: one `docker save`, its layers split off while it passes, each
+checked by its sha256; beside them the config and a receipt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.agent.disk.files import locked, write_json
+from sparkbuild.agent.docker.changes import DockerWork
+from sparkbuild.agent.docker.engine import SOCKET
+from sparkbuild.agent.image import archives as assembled, layers as layerstore
+from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
+from sparkbuild.agent.image.saved import Saved, saved
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.records import ArchiveReceipt
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "docker", "name", "reference", "key", "parts", "lock", "gates", "prebuilt"?}; result {"bytes",
+    "layers"}. `prebuilt`: others made it, and it has no label of ours.
+
+    Errors: kind "integrity" when the image is not the one of that key, or what docker gives is not what it says;
+    "space", "node". What was exported before and is right is not written again.
+    """
+    folder = folder_of(request["store"], request["name"], request["key"][:12])
+    base = os.path.dirname(folder)
+    os.makedirs(base, exist_ok=True)
+    with locked(os.path.join(base, ".lock"), f"image {request['name']}"):
+        assembled.sweep(base)
+        part = f"{folder}{PART}"
+        os.makedirs(part)
+        try:
+            with layerstore.writing(request["store"]):
+                receipt = _export(request, part, reporter)
+                assembled.finish(part, folder, reporter)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        finally:
+            assembled.collect(request["store"], reporter)
+        return {"bytes": receipt["bytes"], "layers": receipt["layers"]}
+
+
+def _export(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveReceipt:
+    engine = DockerWork(request["docker"] or SOCKET, timeout=3600.0)  # before the first byte, docker copies all of it
+    found = engine.image(request["reference"])
+    labels = ((found or {}).get("Config") or {}).get("Labels") or {}
+    if found is None or (labels.get("sparkbuild.key") != request["key"] and not request.get("prebuilt")):
+        raise AgentError(
+            f"{request['reference']} is not in docker as it was built",
+            kind="integrity",
+            found=f"key {labels.get('sparkbuild.key', 'none')}" if found else "no such image",
+            next="run again: it is built anew",
+        )
+    layers: list[str] = found["RootFS"]["Layers"]
+    work = os.path.join(layerstore.folder_of(request["store"]), f"{request['name']}.part")
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(work)
+    try:
+        total = int(found.get("Size") or 0)
+        image = saved(
+            engine, request["reference"], set(layers), work, lambda done: reporter.progress("save", done, total)
+        )
+        sizes = _keep(request["store"], image, layers)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    with open(config_of(part), "wb") as file:
+        file.write(image.config)
+        os.fsync(file.fileno())
+    receipt: ArchiveReceipt = {
+        "format": RECEIPT_FORMAT,
+        "name": request["name"],
+        "reference": request["reference"],
+        "key": request["key"],
+        "parts": request["parts"],
+        "lock": request["lock"],
+        "layers": layers,
+        "sizes": sizes,
+        "config": f"sha256:{hashlib.sha256(image.config).hexdigest()}",
+        "architecture": str(found["Architecture"]),
+        "gates": request["gates"],
+        "bytes": sum(sizes),
+        "at": time.time(),
+    }
+    write_json(os.path.join(part, "receipt.json"), receipt)
+    return receipt
+
+
+def _keep(store: str, image: Saved, layers: list[str]) -> list[int]:
+    """Give the layers their names; their sizes in order."""
+    config = json.loads(image.config)
+    lacking = [digest for digest in layers if digest not in image.layers]
+    if lacking or config["rootfs"]["diff_ids"] != layers:
+        raise AgentError(
+            "docker saved something else than the image",
+            kind="integrity",
+            found=f"without {', '.join(lacking)}" if lacking else f"layers {config['rootfs']['diff_ids']}",
+            wanted=f"layers {layers}",
+            next="run again; if it stays so, docker's store is damaged",
+        )
+    sizes = {digest: os.path.getsize(path) for digest, path in image.layers.items()}
+    for digest in dict.fromkeys(layers):
+        layerstore.keep(store, image.layers[digest], digest)
+    return [sizes[digest] for digest in layers]

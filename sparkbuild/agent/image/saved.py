@@ -1,0 +1,162 @@
+"""What `docker save` gives, taken apart while it passes: a tar per layer and the config, in docker's old form (up to
+24, `<id>/layer.tar`) and in the OCI one (`blobs/sha256/<hex>`, layers perhaps compressed).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from sparkbuild.agent.docker.changes import DockerWork
+from sparkbuild.agent.docker.engine import DockerdError, message, quote
+from sparkbuild.agent.docker.unixhttp import Answer
+from sparkbuild.agent.wire.protocol import AgentError
+
+_BLOCK = 1 << 20
+_SMALL = 16 << 20  # bytes; configs and manifests are smaller
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+@dataclass
+class Saved:
+    """The layers as files by their diff ids, and the config as bytes."""
+
+    layers: dict[str, str] = field(default_factory=dict)
+    config: bytes = b""
+
+
+def saved(engine: DockerWork, reference: str, wanted: set[str], work: str, on_bytes: Callable[[int], None]) -> Saved:
+    """Take an image apart into the folder `work`. Only the layers that are `wanted` (diff ids) are kept."""
+    image = Saved()
+    small: dict[str, bytes] = {}
+    with open_save(engine, reference, on_bytes) as tar:
+        for number, member in enumerate(tar):
+            content = tar.extractfile(member) if member.isreg() else None
+            if content is None:
+                continue
+            if is_layer(member.name):
+                path = os.path.join(work, f"{number}.tar")
+                digest = _copy(content, path)
+                if digest in wanted and digest not in image.layers:
+                    image.layers[digest] = path
+                    continue
+                if member.name.startswith("blobs/") and member.size <= _SMALL:
+                    small[member.name] = _read(path)
+                os.unlink(path)
+            elif member.size <= _SMALL:
+                small[member.name] = content.read()
+    image.config = _config(small)
+    return image
+
+
+class _Stream:
+    """The body of an answer as a file that is read once."""
+
+    def __init__(self, blocks: Iterator[bytes], on_bytes: Callable[[int], None]) -> None:
+        self._blocks = blocks
+        self._on_bytes = on_bytes
+        self._rest = b""
+        self._done = 0
+
+    def read(self, size: int) -> bytes:
+        found = bytearray(self._rest[:size])
+        self._rest = self._rest[size:]
+        while len(found) < size and (block := next(self._blocks, b"")):
+            self._done += len(block)
+            take = size - len(found)
+            found += block[:take]
+            self._rest = block[take:]
+        self._on_bytes(self._done)
+        return bytes(found)
+
+
+class open_save:  # noqa: N801 - used like open()
+    """`docker save` as a tar that is read once, in a `with`."""
+
+    def __init__(self, engine: DockerWork, reference: str, on_bytes: Callable[[int], None]) -> None:
+        self._engine = engine
+        self._target = f"/images/{quote(reference)}/get"
+        self._on_bytes = on_bytes
+
+    def __enter__(self) -> tarfile.TarFile:
+        try:
+            self._answer = Answer(self._engine.socket, self._target, self._engine.timeout)
+        except (OSError, ValueError) as error:
+            raise self._engine.silent(error) from None
+        if self._answer.status != 200:
+            with self._answer as answer:
+                raise DockerdError(f"docker does not save: {message(answer)}", status=answer.status)
+        self._answer.patient()
+        stream: Any = _Stream(self._answer.blocks(), self._on_bytes)
+        self._tar = tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK)
+        return self._tar
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._tar.close()
+        self._answer.close()
+        if isinstance(error, tarfile.TarError | ValueError):
+            raise DockerdError(f"docker ended in the middle of saving an image: {error}") from error
+
+
+def is_layer(name: str) -> bool:
+    """Whether a member may be a layer by its name; in the OCI form it may be a config as well."""
+    return name.endswith("/layer.tar") or name.startswith("blobs/sha256/")
+
+
+def uncompressed(content: IO[bytes]) -> IO[bytes]:
+    """A layer as a plain tar, whatever docker keeps it as."""
+    first = content.read(_BLOCK)
+    if first.startswith(_ZSTD):
+        raise AgentError(
+            "docker saves the layers compressed with zstd, which this Python does not know",
+            kind="config",
+            next="build on a node whose docker has no containerd image store",
+        )
+    source: Any = _Joined(first, content)
+    return gzip.GzipFile(fileobj=source) if first.startswith(_GZIP) else source  # type: ignore[return-value]
+
+
+def _copy(content: IO[bytes], path: str) -> str:
+    """Write a layer, uncompressed; its digest."""
+    source = uncompressed(content)
+    digest = hashlib.sha256()
+    with open(path, "wb") as file:
+        while block := source.read(_BLOCK):
+            digest.update(block)
+            file.write(block)
+    return f"sha256:{digest.hexdigest()}"
+
+
+class _Joined:
+    """A beginning that was read already, and what follows."""
+
+    def __init__(self, first: bytes, rest: IO[bytes]) -> None:
+        self._first = first
+        self._rest = rest
+
+    def read(self, size: int = -1) -> bytes:
+        if self._first:
+            found = self._first if size < 0 else self._first[:size]
+            self._first = self._first[len(found) :]
+            return found
+        return self._rest.read(size)
+
+
+def _config(small: dict[str, bytes]) -> bytes:
+    try:
+        (manifest,) = json.loads(small["manifest.json"])
+        return small[manifest["Config"]]
+    except (KeyError, ValueError, TypeError) as error:
+        raise AgentError("docker saved no image that can be read", kind="integrity", found=repr(error)) from error
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

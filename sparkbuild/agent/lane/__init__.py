@@ -1,0 +1,1 @@
+"""Lanes on this node: launched, watched, stopped."""

@@ -1,0 +1,244 @@
+"""What is seen of a lane on this node: its record, its process or container, its port, and whether it answers."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, cast
+
+from sparkbuild.agent.disk.files import read_json, write_json
+from sparkbuild.agent.machine import procs
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.docker.ours import Shelf
+    from sparkbuild.agent.wire.records import Box, LaneFact, LaneRecord
+
+LANE_FORMAT = "sparkbuild-lane/v1"
+ANSWER_TIMEOUT = 2.0  # seconds; a healthy engine answers /health in milliseconds even under load
+
+
+def folder(store: str, recipe: str) -> str:
+    """Where a recipe's lane keeps its record and logs."""
+    return os.path.join(store, "lanes", recipe)
+
+
+def record(store: str, recipe: str) -> LaneRecord | None:
+    """The record of the last launch, None when there was none."""
+    found = read_json(os.path.join(folder(store, recipe), "lane.json"))
+    if found is None or found.get("format") != LANE_FORMAT:
+        return None
+    return cast("LaneRecord", found)
+
+
+def names(store: str) -> list[str]:
+    """All recipes that were ever launched on this node."""
+    try:
+        return sorted(os.listdir(os.path.join(store, "lanes")))
+    except OSError:
+        return []
+
+
+def in_docker(found: LaneRecord | None) -> bool:
+    """True when the launch made a container."""
+    return found is not None and found.get("runtime") == "docker"
+
+
+def shelf_of(request: dict[str, Any]) -> Shelf:
+    """The containers of this node's lanes, by the docker socket that a request names."""
+    from sparkbuild.agent.docker.ours import Shelf  # noqa: PLC0415 - lanes that are processes need no docker
+
+    return Shelf(str(request.get("docker") or "/var/run/docker.sock"))
+
+
+def alive(found: LaneRecord, shelf: Shelf | None = None) -> bool:
+    """True when the very process or container of the record lives."""
+    if in_docker(found):
+        from sparkbuild.agent.docker.ours import is_alive  # noqa: PLC0415 - as above
+
+        return is_alive((shelf or shelf_of({})).box(found["container"]))
+    return procs.is_same(found.get("pid", 0), found.get("start_ticks", -1), found.get("boot_id", ""))
+
+
+def write(store: str, found: LaneRecord) -> None:
+    """Write a lane's record."""
+    path = os.path.join(folder(store, found["recipe"]), "lane.json")
+    write_json(path, cast("dict[str, Any]", found), mode=0o600)
+
+
+def mark(log: str) -> str:
+    """What stands in the environment of every process of the launch that has this log, and of no other."""
+    return f"SPARKBUILD_LANE={log}"
+
+
+def members(found: LaneRecord) -> set[int]:
+    """The lane's living processes: the session that the recorded process leads, and what this launch started outside
+    of it. Once that process is gone, its number may lead another's session, so only the mark counts. A container's
+    are docker's business.
+    """
+    if in_docker(found) or found.get("boot_id") != procs.boot_id():
+        return set()
+    pids = procs.marked(mark(found["log"]))
+    if alive(found):
+        pids |= procs.session_of(found["pid"])
+    return {pid for pid in pids if procs.start_ticks(pid) is not None}
+
+
+def lane_of(store: str, pid: int) -> str:
+    """The lane of this store that a process belongs to, "" when none."""
+    for name in names(store) if pid else []:
+        found = record(store, name)
+        if found is not None and pid in members(found):
+            return name
+    return ""
+
+
+def runs(store: str, recipe: str) -> bool:
+    """True when the lane is to be asked for an answer: its process lives, or it is in a container and may."""
+    found = record(store, recipe)
+    return found is not None and (in_docker(found) or alive(found))
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """Query {"store", "docker", "recipe", "port", "runtime", "glance"?, "shelf"?}; a LaneFact.
+
+    Docker is only asked when the record or the query is about a container, or another lane may be in one.
+    """
+    store, recipe = query["store"], query["recipe"]
+    glance: procs.Glance = query.get("glance") or procs.Glance()
+    found = record(store, recipe)
+    fact: LaneFact = {"record": found, "alive": False, "listening": False, "answers": False, "port_holder": None}
+    shelf = None
+    if in_docker(found) or query.get("runtime") == "docker":
+        shelf = query.get("shelf") or shelf_of(query)
+        _contained(fact, store, recipe, shelf)
+    port = query.get("port") or (found or {}).get("port", 0)
+    if found is not None and alive(found, shelf):
+        fact["alive"] = True
+        inodes = glance.inodes(found["port"]) if found["port"] else set()
+        # the processes of a container may be hidden from us; its port was free when it was launched
+        pids = set() if in_docker(found) else glance.session_of(found["pid"])
+        fact["listening"] = bool(inodes) and (in_docker(found) or procs.owns_socket(pids, inodes) is not None)
+        if fact["listening"]:
+            fact.update(_answers(found))
+        if port != found["port"]:
+            fact["port_holder"] = _foreign(query, port, glance, pids)
+    else:
+        if found is not None:
+            fact["last_lines"] = log_end(store, found, query, 15)
+        ours = members(found) if found is not None and glance.inodes(port) else set()
+        fact["port_holder"] = _foreign(query, port, glance, ours)
+    fact["others"], foreign = _others(query, shelf)
+    if foreign:
+        fact["foreign"] = foreign
+    return dict(fact)
+
+
+def _contained(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:
+    """What docker knows of the recipe's containers."""
+    from sparkbuild.agent.docker.ours import is_alive, is_of_another  # noqa: PLC0415 - only for lanes in containers
+
+    named = (fact["record"] or {}).get("container", "")
+    box = shelf.box(named)
+    fact["docker_problem"] = shelf.problem
+    fact["state"] = box["status"] or box["state"] if box else ""
+    # one that was only created holds its name; dead ones are kept for their logs
+    left = [one for one in shelf.of(recipe) if one["id"] != named and (is_alive(one) or one["state"] == "created")]
+    fact["left"] = [one for one in left if not is_of_another(one, store)]
+    fact["stranger"] = "" if shelf.problem or is_alive(box) else shelf.stranger(recipe)
+
+
+def _others(query: dict[str, Any], shelf: Shelf | None) -> tuple[list[str], list[Box]]:
+    """Other lanes that hold this node: a node serves one. Docker is asked when one of them may be in it. The second are
+    those that were launched from another store, of the same recipe even: this store's operator cannot stop them.
+    """
+    from sparkbuild.agent.docker.ours import is_alive, is_of_another  # noqa: PLC0415 - 1 ms, once per look
+
+    store, recipe = query["store"], query["recipe"]
+    found = set()
+    foreign: list[Box] = []
+    for name in names(store):
+        other = record(store, name) if name != recipe else None
+        if other is not None and not in_docker(other) and alive(other):
+            found.add(name)
+        elif other is not None and in_docker(other) and other.get("stopped_at") is None and shelf is None:
+            shelf = query.get("shelf") or shelf_of(query)
+    if shelf is not None:
+        living = [box for box in shelf.boxes if is_alive(box)]
+        foreign = [box for box in living if is_of_another(box, store)]
+        found |= {box["recipe"] for box in living if box not in foreign and box["recipe"] != recipe}
+    return sorted(found), foreign
+
+
+def _foreign(query: dict[str, Any], port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
+    holder = procs.holder(port, glance) if port else None
+    if holder is None or holder["pid"] in ours:
+        return None
+    return named(query["store"], holder, port, str(query.get("docker") or ""))
+
+
+def named(store: str, holder: dict[str, Any], port: int, socket: str) -> dict[str, Any]:
+    """Who holds a port, with its `lane`, and its `container` when it is in one: "" where there is none of ours."""
+    from sparkbuild.agent.lane.ports import container_of  # noqa: PLC0415 - a port is free, most often
+
+    found = {**holder, "lane": lane_of(store, holder["pid"]), "container": ""}
+    return found if found["lane"] else found | container_of(store, holder, port, socket)
+
+
+def _answers(found: LaneRecord) -> LaneFact:
+    """Ask /health and /v1/models of the lane itself."""
+    try:
+        status, _ = get(found["host"], found["port"], "/health")
+        if status != 200:
+            return {"answers": False, "problem": f"/health answers {status}"}
+        status, body = get(found["host"], found["port"], "/v1/models")
+        ids = [str(entry.get("id")) for entry in json.loads(body)["data"]] if status == 200 else []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return {"answers": False, "problem": f"no answer on port {found['port']}: {str(error) or type(error).__name__}"}
+    return {"answers": True, "served_ids": ids}
+
+
+def get(host: str, port: int, path: str, timeout: float = ANSWER_TIMEOUT) -> tuple[int, bytes]:
+    """A bare HTTP/1.0 GET; (status, body). http.client would double the agent's start-up time."""
+    import socket  # noqa: PLC0415 - most looks ask no lane
+
+    with socket.create_connection((host, port), timeout=timeout) as connection:
+        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\nAccept: application/json\r\n\r\n".encode())
+        data = bytearray()
+        length = None
+        while length is None or len(data) < length:
+            block = connection.recv(65536)
+            if not block:
+                break
+            data += block
+            if len(data) > 4 << 20:
+                raise ValueError("answer larger than 4 MiB")
+            end = data.find(b"\r\n\r\n")
+            if length is None and end >= 0:
+                for line in bytes(data[:end]).split(b"\r\n")[1:]:
+                    name, _, value = line.partition(b":")
+                    if name.strip().lower() == b"content-length":
+                        length = end + 4 + int(value)
+    head, _, body = bytes(data).partition(b"\r\n\r\n")
+    return int(head.split(None, 2)[1]), body
+
+
+def log_end(store: str, found: LaneRecord, request: dict[str, Any], count: int) -> list[str]:
+    """The last lines of a rank's log, wherever it is kept."""
+    if not in_docker(found):
+        return last_lines(os.path.join(store, found["log"]), count)
+    from sparkbuild.agent.docker.engine import Dockerd, DockerdError  # noqa: PLC0415 - only for containers
+
+    try:
+        return list(Dockerd(str(request.get("docker") or "/var/run/docker.sock")).logs(found["container"], tail=count))
+    except DockerdError:
+        return []
+
+
+def last_lines(path: str, count: int) -> list[str]:
+    """The last lines of a log, at most 64 KiB of it."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []

@@ -1,0 +1,68 @@
+"""The end of a lane's log, and what is added to it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.records import LaneRecord
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "docker", "recipe", "lines", "follow"}; the lines as log events. Following ends with the lane.
+
+    First comes {"event": "launch", "rank", "nodes"}: what launch the log is of.
+    """
+    found = lanes.record(request["store"], request["recipe"])
+    if found is None:
+        raise AgentError(
+            f"lane {request['recipe']} was never started here, so it has no log",
+            kind="engine",
+            next=f"doit serve:{request['recipe']}",
+        )
+    reporter.emit("launch", rank=found.get("rank", 0), nodes=found["parts"].get("nodes") or [])
+    if lanes.in_docker(found):
+        return _of_container(found, request, reporter)
+    path = os.path.join(request["store"], found["log"])
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - (1 << 20)))
+        for line in file.read().decode(errors="replace").splitlines()[-max(1, request["lines"]) :]:
+            reporter.log(line)
+        rest = b""
+        while request["follow"]:
+            is_alive = lanes.alive(found)  # asked before reading: what it wrote last is read once more
+            *complete, rest = (rest + file.read()).split(b"\n")
+            for data in complete:
+                reporter.log(data.decode(errors="replace"))
+            if not is_alive:
+                if rest:
+                    reporter.log(rest.decode(errors="replace"))
+                break
+            time.sleep(0.1)
+    return {"log": found["log"], "alive": lanes.alive(found)}
+
+
+def _of_container(found: LaneRecord, request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    from sparkbuild.agent.docker.engine import Dockerd, DockerdError  # noqa: PLC0415 - only for lanes in containers
+
+    container = found["container"]
+    docker = Dockerd(str(request["docker"]))
+    try:
+        for line in docker.logs(container, tail=max(1, request["lines"]), follow=bool(request["follow"])):
+            reporter.log(line)
+    except DockerdError as error:
+        if error.status != 404:
+            raise
+        raise AgentError(
+            f"the log of lane {request['recipe']} is gone with its container, which was removed",
+            kind="engine",
+            found=f"no container {container[:12]}",
+            next=f"doit serve:{request['recipe']} launches it anew; what doit did is in .sparkbuild/runs",
+        ) from None
+    return {"log": f"container {container[:12]}", "alive": lanes.alive(found, lanes.shelf_of(request))}

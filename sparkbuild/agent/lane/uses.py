@@ -1,0 +1,92 @@
+"""Which running lanes of this node use a folder: what they read is not linked, replaced or removed under them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from sparkbuild.agent.disk.files import is_in
+from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.machine import procs
+from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sparkbuild.agent.docker.ours import Shelf
+    from sparkbuild.agent.wire.records import LaneRecord
+
+
+def users(store: str, path: str, shelf: Shelf | None = None) -> list[str]:
+    """The recipes whose lanes run and use `path`: it, a folder above it, or something in it is among what their
+    launches named (`uses` of the record, absolute paths of argv). A container counts as running while docker does not
+    say otherwise, unless the node was booted since. `shelf`: the containers of this node, docker's usual ones if None.
+    """
+    found = []
+    for recipe in lanes.names(store):
+        record = lanes.record(store, recipe)
+        if record is not None and _uses(record, os.path.normpath(path)) and _may_run(record, shelf):
+            found.append(recipe)
+    return found
+
+
+def used(store: str, paths: Iterable[str], shelf: Shelf) -> str:
+    """Why none of the paths may be removed, "" when they may: a lane of this store uses one, or a running container has
+    one mounted, whoever launched it.
+    """
+    paths = tuple(paths)
+    lanes_of = sorted({lane for path in paths for lane in users(store, path, shelf)})
+    if lanes_of:
+        return f"lane {', '.join(lanes_of)} runs and uses it"
+    if shelf.mounts_problem:
+        return f"a container may have it mounted: {shelf.mounts_problem}"
+    holders = sorted({name for path in paths for name in _mounted(path, shelf)})
+    return f"container {', '.join(holders)} runs and has it mounted" if holders else ""
+
+
+def _mounted(path: str, shelf: Shelf) -> list[str]:
+    """The running containers that have it, a folder above it, or something in it. What has the whole machine mounted,
+    as programs do that watch it, says nothing of this folder.
+    """
+    own = {os.path.normpath(path), os.path.realpath(path)}
+    return [
+        name
+        for name, sources in shelf.mounts.items()
+        if any(source != "/" and any(is_in(one, source) or is_in(source, one) for one in own) for source in sources)
+    ]
+
+
+def refuse(store: str, paths: Iterable[str], what: str, shelf: Shelf | None = None) -> None:
+    """Raise AgentError, kind "config", when a running lane uses one of the paths; `what` is what would be done."""
+    for path in paths:
+        found = users(store, path, shelf)
+        if found:
+            raise AgentError(
+                f"{what} is refused while a lane uses it",
+                kind="config",
+                where=path,
+                found=f"lane {', '.join(found)} runs and uses it: its files would change under it",
+                wanted="nothing that runs on these files",
+                next=", ".join(f"doit stop:{recipe}" for recipe in found),
+            )
+
+
+def _uses(record: LaneRecord, path: str) -> bool:
+    found = record.get("uses", []) + _named(record.get("argv", []))
+    named = [os.path.normpath(one) for one in found]
+    return any(is_in(path, one) or is_in(one, path) for one in named)
+
+
+def _named(argv: list[str]) -> list[str]:
+    """Absolute paths of a command line: a word of its own, or what follows `=`."""
+    words = [part for word in argv for part in (word, word.partition("=")[2])]
+    return [word for word in words if word.startswith("/") and word.strip("/")]
+
+
+def _may_run(record: LaneRecord, shelf: Shelf | None) -> bool:
+    if not lanes.in_docker(record):
+        return lanes.alive(record)
+    if record.get("stopped_at") is not None or record.get("boot_id") != procs.boot_id():
+        return False
+    shelf = shelf or lanes.shelf_of({})
+    return bool(shelf.problem) or lanes.alive(record, shelf)

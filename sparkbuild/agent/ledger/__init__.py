@@ -1,0 +1,1 @@
+"""What is kept beside staged data, and what is known by it."""

@@ -1,0 +1,113 @@
+"""What a folder to stage into stands on: the disk that it was staged on before, and whether this user may write there.
+
+A disk that is not mounted leaves an empty folder on another disk, mostly that of the system. What is staged into it
+fills that one, and is hidden when the disk comes back. So the index remembers on which mount point each folder lay.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any
+
+from sparkbuild.agent.disk.files import is_in
+from sparkbuild.agent.ledger import folder, index, ledger, mounts as mountlist, owner as owned
+from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.wire.protocol import AgentError
+
+# Files that are kept in `.sparkbuild`, and how the names of others there end.
+NAMES = ("draft.jsonl", "ledger.json", "lock", "mounts.json", "names.json", "owner.json", "scrub.json", "stamps.json")
+_ENDS = (".part", ".chunks")
+
+
+def blocked(request: dict[str, Any], dst: str) -> AgentError | None:
+    """Why nothing can be staged into the folder, by a look that changes nothing: a plan says it, a run ends with it."""
+    store = str(request.get("store") or "")
+    return misplaced(dst) or hidden(store, dst) or closed(dst, store) or owned.conflict(request, dst)
+
+
+def mount(dst: str) -> tuple[str, str]:
+    """Mount point and file system of a folder, as the index keeps them; "" and "" for one that nobody could type."""
+    from sparkbuild.agent.machine import mounts as disks  # noqa: PLC0415 - most calls of the agent look at no mount
+
+    found = disks.beneath(dst)
+    return found if all(text.isprintable() for text in found) else ("", "")
+
+
+def hidden(store: str, dst: str) -> AgentError | None:
+    """The error for a folder that was staged on a disk which is not mounted now; a folder that is whole is believed."""
+    entry = index.entry(store, dst) if store else None
+    if entry is None or not entry.mount or any(map(os.path.lexists, (ledger.path_of(dst), mountlist.path_of(dst)))):
+        return None
+    now, file_system = mount(dst)
+    if not is_lost(os.path.realpath(dst), entry.mount, now):
+        return None
+    import shlex  # noqa: PLC0415 - only for a message
+
+    again, record = shlex.quote(entry.mount), shlex.quote(index.path_of(store, dst))
+    return AgentError(
+        "the disk that the folder was staged on is not mounted",
+        kind="node",
+        where=dst,
+        found=f"{dst} is on the {file_system} mounted on {now} now",
+        wanted=f"the {entry.file_system} that was mounted on {entry.mount}",
+        next=f"on that node: mount {again}; or, when that disk is gone for good, rm {record}",
+    )
+
+
+def is_lost(path: str, was: str, now: str) -> bool:
+    """Whether a resolved path is below the mount point `was`, and nothing is mounted there: it is on `now`. A link on
+    the way that leads to another disk by now, and a disk that is mounted deeper, are as somebody wanted them.
+    """
+    return bool(was and now) and is_in(path, was) and not is_in(now, was)
+
+
+def closed(dst: str, store: str) -> AgentError | None:
+    """The error for a folder that this user cannot write to, or make."""
+    from sparkbuild.agent.machine.denied import nearest  # noqa: PLC0415 - where all is whole, nobody asks
+
+    near = nearest(dst)
+    if not os.path.isdir(near):
+        return None  # what is in the way is told as such
+    for path in (near, f"{dst}/{OURS}", f"{dst}/{OURS}/lock"):
+        if not os.path.exists(path):
+            continue
+        needed = os.W_OK | os.X_OK if os.path.isdir(path) else os.W_OK
+        read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+        if read_only or not os.access(path, needed, effective_ids=True):
+            number = errno.EROFS if read_only else errno.EACCES
+            return _closed(OSError(number, os.strerror(number), path), dst, store)
+    return None
+
+
+def _closed(error: OSError, dst: str, store: str) -> AgentError:
+    from sparkbuild.agent.machine import denied, oserrors  # noqa: PLC0415 - only for a message
+
+    fields = oserrors.fields_of(error, store)
+    if error.errno == errno.EACCES and not os.path.lexists(dst):
+        fields |= denied.fields_of(dst, store)
+        if not is_in(dst, store):
+            fields["next"] = f"on that node: {denied.folder_for_us(dst)}, or correct `dst` (of an export, `path`)"
+    return AgentError(**{**fields, "where": dst})
+
+
+def misplaced(dst: str) -> AgentError | None:
+    """The error for what is no folder where our own belongs, or no file where a file of ours does."""
+    from sparkbuild.agent.machine.oserrors import standing  # noqa: PLC0415 - as above
+
+    ours = f"{dst}/{OURS}"
+    try:
+        if not stat.S_ISDIR(os.lstat(ours).st_mode):
+            return folder.misplaced(folder.OUT_OF_PLACE, ours, standing(ours), "a folder, or nothing yet")
+        with os.scandir(ours) as found:
+            wrong = [one.path for one in found if _is_file_of_ours(one.name) and not one.is_file(follow_symlinks=False)]
+    except OSError:  # nothing is there yet, or this user may not look: that is told as such
+        return None
+    if not wrong:
+        return None
+    return folder.misplaced(folder.OUT_OF_PLACE, min(wrong), standing(min(wrong)), "a file, or nothing yet")
+
+
+def _is_file_of_ours(name: str) -> bool:
+    return name in NAMES or name.endswith(_ENDS)

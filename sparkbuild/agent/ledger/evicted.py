@@ -1,0 +1,36 @@
+"""What became of a folder that was evicted: a small record for each, until something is staged there again.
+
+`<store>/staged-index/<sha256 of dst>.evicted`: {"format", "dst", "at": unix seconds, "for": what room was made for}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any
+
+from sparkbuild.agent.disk.files import read_json, write_json
+from sparkbuild.agent.ledger import index
+from sparkbuild.agent.ledger.ledger import OURS
+
+FORMAT = "sparkbuild-evicted/v1"
+_LONGEST = 64 << 10  # bytes of a record that anyone would read
+
+
+def note(store: str, dst: str, goal: str) -> None:
+    """Keep that a folder was removed now, and what for. A disk that is full keeps nothing of it: it only explains."""
+    fields = {"format": FORMAT, "dst": dst, "at": time.time(), "for": goal}
+    with contextlib.suppress(OSError):
+        write_json(index.path_of(store, dst, index.EVICTED), fields)
+
+
+def told(store: str, dst: str) -> dict[str, Any]:
+    """{"evicted": {"at", "for"}} of a folder in which nothing was begun since, else {}."""
+    found = read_json(index.path_of(store, dst, index.EVICTED), _LONGEST) if store else None
+    if found is None or found.get("format") != FORMAT or found.get("dst") != dst or os.path.lexists(f"{dst}/{OURS}"):
+        return {}
+    at, goal = found.get("at"), found.get("for")
+    if type(at) not in (int, float) or not isinstance(goal, str) or not goal.isprintable():
+        return {}
+    return {"evicted": {"at": at, "for": goal}}

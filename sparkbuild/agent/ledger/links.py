@@ -1,0 +1,55 @@
+"""The symbolic links of a staged folder: made after the files, looked at by their text, removed when they were ours."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+
+from sparkbuild.agent.disk.files import fsync_folder
+from sparkbuild.agent.ledger import folder
+from sparkbuild.agent.ledger.ledger import OURS, Link
+from sparkbuild.agent.ledger.part import stem
+
+
+def problem(dst: str, link: Link) -> str:
+    """What is wrong with a link, "" when nothing is."""
+    try:
+        text = os.readlink(f"{dst}/{link.name}")
+    except (FileNotFoundError, NotADirectoryError):
+        return f"the link {link.name} is missing"
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return f"{link.name} is a file or folder, wanted a symbolic link to {link.text}"
+        return f"the link {link.name} cannot be read: {error.strerror}"
+    return "" if text == link.text else f"{link.name} leads to {text!r}, wanted {link.text!r}"
+
+
+def make(dst: str, links: Iterable[Link]) -> int:
+    """Make those that are not right; on the disk when this returns. Returns how many. Raises AgentError when a folder
+    stands there, or something else than a folder on the way.
+    """
+    made, folders = 0, set()
+    for link in links:
+        path = folder.place(dst, link.name)
+        if not problem(dst, link):
+            continue
+        temporary = f"{dst}/{OURS}/{stem(link.name)}.link"
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        os.symlink(link.text, temporary)
+        os.rename(temporary, path)
+        folders.add(os.path.dirname(path))
+        made += 1
+    for path in sorted(folders):
+        fsync_folder(path)
+    return made
+
+
+def gone(dst: str, known: Iterable[Link], wanted: set[str]) -> list[str]:
+    """The names of links that we made, that are as we made them, and that nobody wants any more."""
+    return [link.name for link in known if link.name not in wanted and _is_ours(dst, link)]
+
+
+def _is_ours(dst: str, link: Link) -> bool:
+    return folder.holds(dst, link.name) and not problem(dst, link)

@@ -1,0 +1,116 @@
+"""Whose a staged folder is, kept in the folder itself: `.sparkbuild/owner.json`, so that who comes by another spelling
+of its path, through a link, or from another workspace with another store sees it.
+
+{"format", "dst": as its owner calls it, "recipe", "block", "workspace": "host:folder", "key", "staged_at": unix
+seconds, 0 until all of it was whole for the first time}. Written with the entry of the index, before the first byte.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from sparkbuild.agent.disk.files import read_json, write_json
+from sparkbuild.agent.ledger import index
+from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.wire.protocol import AgentError
+
+FORMAT = "sparkbuild-owner/v1"
+_LONGEST = 64 << 10  # bytes of a record that anyone would read
+
+
+class Owner(NamedTuple):
+    """Who staged what into a folder."""
+
+    dst: str
+    recipe: str
+    block: str
+    workspace: str
+    key: str
+    staged_at: float = 0.0
+
+    @property
+    def called(self) -> str:
+        """What messages call it."""
+        return f"{self.recipe}:{self.block.replace('/', ':')} of workspace {self.workspace}"
+
+
+def path_of(dst: str) -> str:
+    """Where the record of a folder is."""
+    return f"{dst}/{OURS}/owner.json"
+
+
+def read(dst: str) -> Owner | None:
+    """The owner of a folder, None when nobody is known to be."""
+    found = read_json(path_of(dst), _LONGEST) or {}
+    fields = {name: found.get(name) for name in Owner._fields}
+    at = fields.pop("staged_at")
+    if found.get("format") != FORMAT or not isinstance(at, int | float):
+        return None
+    if not all(isinstance(text, str) and text.isprintable() for text in fields.values()):
+        return None
+    return Owner(**{name: str(text) for name, text in fields.items()}, staged_at=at)
+
+
+def write(dst: str, owner: Owner | None) -> None:
+    """Keep it; None: nobody's any more."""
+    if owner is not None:
+        write_json(path_of(dst), {"format": FORMAT, **owner._asdict()})
+    elif os.path.lexists(path_of(dst)):
+        os.unlink(path_of(dst))
+
+
+def conflict(request: dict[str, Any], dst: str) -> AgentError | None:
+    """Why a goal may not have the folder: it is another's that stages other data, through whatever links, or one is
+    inside the other. None when it may, and of a request without {"owner", "key"}. A workspace of this machine that is
+    gone owns nothing.
+    """
+    owner, key = request.get("owner"), str(request.get("key") or "")
+    if not isinstance(owner, dict):
+        return None
+    real = os.path.realpath(dst)
+    found = read(real)
+    if found is not None and found.key != key and not _is_mine(found, owner, dst) and not _is_gone(found):
+        return _refused(dst, real, found, "the folder to stage into holds other staged data")
+    above = os.path.dirname(real)
+    while above != os.path.dirname(above):
+        found = read(above)
+        if found is not None and not _is_same(found, owner) and not _is_gone(found):
+            return _refused(dst, above, found, "the folder to stage into is inside of other staged data")
+        above = os.path.dirname(above)
+    for entry in index.entries(str(request.get("store") or "")):
+        inner = os.path.realpath(entry.dst)
+        found = read(inner) if inner.startswith(f"{real}/") else None
+        if found is not None and not _is_same(found, owner) and not _is_gone(found):
+            return _refused(dst, inner, found, "other staged data is inside of the folder to stage into")
+    return None
+
+
+def _is_mine(found: Owner, owner: dict[str, Any], dst: str) -> bool:
+    """The same block, or another one of the workspace that has the folder now under the same name: which of its
+    recipes have which folders a workspace knows itself.
+    """
+    return _is_same(found, owner) or (found.workspace == owner.get("workspace") and found.dst == dst)
+
+
+def _is_same(found: Owner, owner: dict[str, Any]) -> bool:
+    return all(getattr(found, name) == owner.get(name) for name in ("recipe", "block", "workspace"))
+
+
+def _is_gone(found: Owner) -> bool:
+    import socket  # noqa: PLC0415 - few folders are of another workspace
+
+    host, _, folder = found.workspace.partition(":")
+    return host == socket.gethostname() and not os.path.isdir(folder)
+
+
+def _refused(dst: str, path: str, found: Owner, what: str) -> AgentError:
+    return AgentError(
+        what,
+        kind="config",
+        where=dst,
+        found=f"{path} is of {found.called}" + (f", which calls it {found.dst}" if found.dst != path else ""),
+        wanted="a folder of its own for each",
+        next=f"give one of the two another `dst` (of an export, `path`); or, where that data is not wanted any more, "
+        f"rm {path_of(path)}",
+    )

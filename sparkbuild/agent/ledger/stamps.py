@@ -1,0 +1,104 @@
+"""Stamps of files whose content was proven: a cache beside the ledger, like git's index; losing it costs a re-hash.
+
+`<dst>/.sparkbuild/stamps.json`: {"format": "sparkbuild-stamps", "version": 2, "seal": which ledger it was proven
+against, "ledger": the stamp of that ledger's file, "key" and "total" (bytes) out of it, "whole": whether every file of
+it is here, "files": {name: [dev, ino, size, mtime_ns, ctime_ns]}, "links": {name: text}, "about"}.
+ctime cannot be set back by anybody, so a byte flipped with the mtime restored moves it; so do rename, link and chmod,
+each of which costs one harmless re-hash, unless we did it ourselves (`restamp`).
+A copied tree has other inodes, so its stamps prove nothing there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from sparkbuild.agent.ledger.ledger import OURS, Ledger, path_of as ledger_path, small_file
+
+FORMAT, VERSION = "sparkbuild-stamps", 2
+_TICK = 0.02  # seconds; a kernel's file clock may stand still for 10 ms, and two writes within look like one
+
+Stamp = list[int]
+
+
+def path_of(dst: str) -> str:
+    """Where the stamps of a folder are."""
+    return f"{dst}/{OURS}/stamps.json"
+
+
+def of(stat: os.stat_result) -> Stamp:
+    """The stamp of a file as it was looked at."""
+    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+def read(dst: str, ledger: Ledger) -> dict[str, Stamp]:
+    """The stamps that belong to this ledger; none when they are missing, damaged, or another ledger's."""
+    value = _load(dst)
+    files = value.get("files") if value.get("seal") == ledger.seal else None
+    return files if isinstance(files, dict) else {}
+
+
+def restamp(dst: str, ledger: Ledger, moved: dict[str, tuple[Stamp, Stamp]]) -> list[str]:
+    """Files that we gave another name, or took one from, keep being believed: name -> (its stamp before, after).
+
+    To be called under the folder's lock. Only for a file whose stamp was right before, and of which nothing moved but
+    the ctime; the others keep their old stamp, which costs one re-hash. Returns the names that were taken.
+    """
+    known = read(dst, ledger)
+    taken = [n for n, (old, new) in moved.items() if known.get(n) == old and old[:4] == new[:4]]
+    if taken:
+        write(dst, ledger, {**known, **{name: moved[name][1] for name in taken}})
+    return taken
+
+
+def unmoved(dst: str, key: str) -> tuple[int, dict[str, Any]] | None:
+    """(bytes, about) of a folder in which nothing moved since all of it was proven against a ledger with this key; None
+    when that cannot be said. The ledger's own stamp stands for its content, so that it need not be read.
+    """
+    value = _load(dst)
+    try:
+        if value.get("key") != key or not value["whole"] or value["ledger"] != of(os.lstat(ledger_path(dst))):
+            return None
+        for name, stamp in value["files"].items():
+            if of(os.lstat(f"{dst}/{name}")) != stamp:
+                return None
+        for name, text in value.get("links", {}).items():
+            if os.readlink(f"{dst}/{name}") != text:
+                return None
+        return int(value["total"]), dict(value.get("about", {}))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _load(dst: str) -> dict[str, Any]:
+    try:
+        value = json.loads(small_file(path_of(dst)) or b"")
+        return value if value["format"] == FORMAT and value["version"] == VERSION else {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+
+
+def write(dst: str, ledger: Ledger, stamps: dict[str, Stamp]) -> None:
+    """Replace the stamps. A folder that cannot be written to keeps its old ones; only time is lost."""
+    path = path_of(dst)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    value = {"format": FORMAT, "version": VERSION, "seal": ledger.seal, "key": ledger.key, "total": ledger.total}
+    try:
+        found = of(os.lstat(ledger_path(dst)))
+        value |= {"ledger": found, "whole": len(stamps) == len(ledger.files), "files": stamps}
+        value |= {"links": {link.name: link.text for link in ledger.links}, "about": ledger.about}
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(value, file, ensure_ascii=False, separators=(",", ":"))
+        os.rename(temporary, path)  # no fsync: it is a cache, and a torn one is read as none
+    except OSError:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+
+
+def let_settle(stat: os.stat_result) -> None:
+    """Wait until a change of the file would move its ctime, so that the stamp to be taken cannot hide one."""
+    age = time.time() - stat.st_ctime_ns / 1e9
+    if 0 <= age < _TICK:  # a ctime from the future: the clock was set back, nothing to wait for
+        time.sleep(_TICK - age)

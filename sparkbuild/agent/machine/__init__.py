@@ -1,0 +1,1 @@
+"""This machine: its system, processes, disks, GPUs and networks."""

@@ -1,0 +1,96 @@
+"""Network interfaces of this node and all their IPv4 addresses, asked of the kernel by netlink (man 7 rtnetlink)."""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.agent.machine.system import number, text
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.records import Interface
+
+FOLDER = "/sys/class/net"
+_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
+_NEW_ADDRESS, _GET_ADDRESS, _DONE, _ERROR = 20, 22, 3, 2
+_ADDRESS, _LOCAL = 1, 2  # of IFA_*: with a peer, ADDRESS is the peer's
+_UP = 1  # IFF_UP
+
+
+def observe(query: dict[str, Any]) -> dict[str, Any]:
+    """How others may reach this node: {"interfaces", "hcas"}."""
+    from sparkbuild.agent.machine.hcas import hcas  # noqa: PLC0415 - most ask for the interfaces alone
+
+    del query
+    return {"interfaces": interfaces(), "hcas": hcas()}
+
+
+def interfaces(folder: str = FOLDER) -> list[Interface]:
+    """All interfaces, by name. `up`: switched on and with a carrier. `speed_mbit` is 0 where none is known."""
+    import socket  # noqa: PLC0415 - as elsewhere, only for those who need it
+
+    by_index = addresses()
+    found: list[Interface] = []
+    for index, name in sorted(socket.if_nameindex(), key=lambda one: one[1]):
+        place = os.path.join(folder, name)
+        flags = text(f"{place}/flags").strip()
+        on = flags.startswith("0x") and int(flags, 16) & _UP
+        found.append({
+            "name": name,
+            "up": bool(on) and text(f"{place}/carrier").strip() == "1",
+            "speed_mbit": max(0, int(number(text(f"{place}/speed")))),  # -1 when unknown, EINVAL when down
+            "mtu": int(number(text(f"{place}/mtu"))),
+            "mac": text(f"{place}/address").strip(),
+            "addresses": by_index.get(index, []),
+        })  # fmt: skip
+    return found
+
+
+def addresses() -> dict[int, list[str]]:
+    """All IPv4 addresses, as "10.0.0.1/24", by the index of their interface."""
+    import socket  # noqa: PLC0415 - as above
+
+    found: dict[int, list[str]] = {}
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
+        kernel.settimeout(1.0)
+        # struct nlmsghdr (length, type, flags, sequence, port), struct ifaddrmsg (family and seven bytes)
+        kernel.send(struct.pack("=IHHIIB7x", 24, _GET_ADDRESS, _DUMP, 1, 0, socket.AF_INET))
+        going = True
+        while going:
+            going = read(kernel.recv(1 << 17), found)
+    return found
+
+
+def read(data: bytes, found: dict[int, list[str]]) -> bool:
+    """Take the addresses of one datagram into `found`; False after the last. ValueError when it is cut."""
+    at = 0
+    while at + 16 <= len(data):
+        length, kind = struct.unpack_from("=IH", data, at)
+        if length < 16 or at + length > len(data):
+            raise ValueError("a netlink message is cut")
+        if kind == _DONE:
+            return False
+        if kind == _ERROR:
+            raise ValueError("the kernel refuses to list its addresses")
+        if kind == _NEW_ADDRESS and length >= 24:
+            _, prefix, _, _, index = struct.unpack_from("=BBBBI", data, at + 16)
+            attributes = _attributes(data[at + 24 : at + length])
+            address = attributes.get(_LOCAL) or attributes.get(_ADDRESS)
+            if address and len(address) == 4:
+                found.setdefault(index, []).append(f"{'.'.join(map(str, address))}/{prefix}")
+        at += (length + 3) & ~3
+    return True
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    """By type, of struct rtattr: length, type, value, padded to four bytes."""
+    found = {}
+    at = 0
+    while at + 4 <= len(data):
+        length, kind = struct.unpack_from("=HH", data, at)
+        if length < 4 or at + length > len(data):
+            break
+        found[kind] = data[at + 4 : at + length]
+        at += (length + 3) & ~3
+    return found

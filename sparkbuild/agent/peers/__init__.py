@@ -1,0 +1,1 @@
+"""Giving staged files to other nodes."""

@@ -1,0 +1,310 @@
+"""The lookup tables of a model folder: in which file each lies, and where in it. Headers are read, tables are not.
+
+A table is two tensors of one file, `layers.<L>.engram.embed.weight` (F8_E4M3, [N, 256]) and `.scale` (F8_E8M0,
+[N, 8]), whatever stands in front of these names. Where they lie differs between checkpoints of one model, so it is
+always asked of the header.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from typing import Any, NamedTuple
+
+from sparkbuild.agent.disk import nas
+from sparkbuild.agent.ledger.ledger import safe_name
+from sparkbuild.agent.rows import split as rowsplit
+from sparkbuild.agent.source import safetensors
+from sparkbuild.agent.source.safetensors import Header, Tensor
+from sparkbuild.agent.source.source import FileSource
+from sparkbuild.agent.wire.protocol import AgentError
+
+INDEX, CONFIG = "model.safetensors.index.json", "config.json"
+WEIGHT_BYTES, SCALE_BYTES = 256, 8  # of one row
+
+_BLOCK = 1 << 20
+_CARRY = 16 << 10  # bytes; a name and its file are shorter
+_INDEX_LIMIT = 64 << 20  # bytes that are parsed to see whether it is JSON; one of 100,000 tensors has 9 MB
+_CONFIG_LIMIT = 1 << 20  # bytes; a real one has some thousand
+_AGAIN = "compare it with the one it was downloaded or copied from, and fetch it again"
+_SRC = "correct `src` of this staging block: a checkpoint with Engram tables, such as DeepSeek V4.1"
+_OF_TABLE = re.compile(r"(?:.*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale)", re.DOTALL)
+_PARTS = {"weight": ("F8_E4M3", WEIGHT_BYTES), "scale": ("F8_E8M0", SCALE_BYTES)}
+_ENTRY = rb'"((?:[^"\\]*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale))"\s*:\s*"([^"\\]*)"'
+
+
+class Shard(NamedTuple):
+    """A file with a table in it. `link` is the text of its link ("" for a file of its own), `blob` the name of what it
+    links to in a hub cache, which says its content; `size` in bytes. `version`: see nas.version.
+    """
+
+    name: str
+    path: str
+    link: str
+    blob: str
+    size: int
+    header: Header
+    version: dict[str, int]
+
+
+class Table(NamedTuple):
+    """Row r is at `weight.start + 256 * r` and `scale.start + 8 * r` of the shard."""
+
+    layer: int
+    shard: Shard
+    weight: Tensor
+    scale: Tensor
+
+    @property
+    def rows(self) -> int:
+        """Of the whole table."""
+        return self.weight.shape[0]
+
+
+class Model:
+    """A folder with a checkpoint, most often a snapshot of a hub cache. Raises AgentError when there is none.
+
+    `config` is {} and a sha256 is "" when that file is not there.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._names = set(nas.names(folder))
+        if not self._names and not nas.is_folder(folder):
+            raise nas.not_there("the folder of the model is not there", folder)
+        if not self._names:
+            what, wanted = "there is no model in that folder", "config.json and *.safetensors"
+            raise AgentError(what, kind="config", where=folder, found="nothing", wanted=wanted, next=_SRC)
+        self.config, self.config_sha256 = self._read_config()
+        self.index_sha256 = ""
+        self._shards: dict[str, Shard] = {}
+        self._weight_map: dict[str, str] = {}
+        if INDEX in self._names:
+            self._weight_map, self.index_sha256 = _weight_map(self.path(INDEX))
+
+    def path(self, name: str) -> str:
+        """Of one of its files."""
+        return f"{self.folder}/{name}"
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        return name in self._names
+
+    def table(self, layer: int) -> Table:
+        """The table of a layer. Raises AgentError, kind config, when there is not exactly one of the right shape."""
+        found = self._of_layer(layer)
+        weights = [name for name in found if name.endswith(".weight")]
+        scales = [name for name in found if name.endswith(".scale")]
+        if len(weights) != 1 or len(scales) != 1:
+            self._refuse_broken_index()
+            raise self._not_one(layer, sorted(found))
+        weight, scale = weights[0], scales[0]
+        if weight.removesuffix(".weight") != scale.removesuffix(".scale") or found[weight] != found[scale]:
+            raise AgentError(
+                f"weights and scales of layer {layer} are not in one file",
+                kind="config",
+                where=self.folder,
+                found=f"{weight} in {found[weight]}, {scale} in {found[scale]}",
+                wanted="both in the same file: every runtime reads them from one",
+                next="give a checkpoint that has them so as `src`: its publisher's own, or a repack of it",
+            )
+        shard = self._shard(found[weight])
+        table = Table(layer, shard, self._tensor(shard, weight), self._tensor(shard, scale))
+        if table.scale.shape[0] != table.rows:
+            found_text = f"{table.rows} rows of weights, {table.scale.shape[0]} of scales"
+            raise AgentError(
+                f"the table of layer {layer} is torn",
+                kind="config",
+                where=shard.path,
+                found=found_text,
+                wanted="as many rows of both",
+                next=_AGAIN,
+            )
+        return table
+
+    def _not_one(self, layer: int, found: list[str]) -> AgentError:
+        others = [one for one in self.layers() if one != layer]
+        what, next_ = f"the model has not exactly one lookup table for layer {layer}", _SRC
+        if layer in rowsplit.layers_of(rowsplit.engram(self.config)) and len(found) < len(_PARTS):
+            # The model has one, so nobody is to leave that layer out.
+            if self.index_sha256:
+                what, next_ = f"{INDEX} lacks the lookup table of layer {layer}", f"the index is broken: {_AGAIN}"
+            else:
+                next_ = "is a shard missing? Compare the folder with what it was downloaded or copied from"
+        elif others and not found:
+            next_ = f"write layers = {others} in the staging block, or correct its `src`"
+        return AgentError(
+            what,
+            kind="config",
+            where=self._told_by(),
+            found=", ".join(found) or "nothing of that name" + (f", but of layer {_listed(others)}" if others else ""),
+            wanted=f"layers.{layer}.engram.embed.weight and .scale",
+            next=next_,
+        )
+
+    def layers(self) -> list[int]:
+        """The layers that have something of a lookup table."""
+        names = map(_OF_TABLE.fullmatch, self._tensors())
+        found = sorted({int(match[1]) for match in names if match})
+        if not found:
+            self._refuse_broken_index()
+        return found
+
+    def _refuse_broken_index(self) -> None:
+        """An index that lacks something may be a broken one. Only then it is parsed, and its map is not kept."""
+        path = self.path(INDEX)
+        data = nas.small(path, _INDEX_LIMIT) if self.index_sha256 else None
+        if data is None:
+            return
+        odd: list[str] = []
+
+        def types(pairs: list[tuple[str, Any]]) -> dict[str, type]:
+            tables = [(key, value) for key, value in pairs if _OF_TABLE.fullmatch(key)]
+            odd.extend(f"{key}: {_json(value)}" for key, value in tables if self._weight_map.get(key, "") != value)
+            return {key: type(value) for key, value in pairs[:99]}
+
+        try:
+            index = json.loads(data, object_pairs_hook=types)
+        except (ValueError, RecursionError) as error:
+            what, found, wanted = f"{INDEX} is no JSON", f"{error}; {len(data)} bytes in all", "a JSON object"
+            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
+        if not isinstance(index, dict) or index.get("weight_map") is not dict:
+            what, wanted = f"{INDEX} has no weight_map", '{"weight_map": {tensor: file}}'
+            found = f"the keys {', '.join(map(repr, index))}" if isinstance(index, dict) and index else "nothing in it"
+            raise AgentError(what, kind="config", where=path, found=found[:200], wanted=wanted, next=_AGAIN)
+        if odd:
+            what, wanted = f"{INDEX} names no file for a lookup table", "the name of a file, in plain letters"
+            raise AgentError(what, kind="config", where=path, found=odd[0], wanted=wanted, next=_AGAIN)
+
+    def _told_by(self) -> str:
+        """What says which tensors there are."""
+        return self.path(INDEX) if self.index_sha256 else self.folder
+
+    def _tensors(self) -> dict[str, str]:
+        """The file of each tensor; with an index, of those of tables only."""
+        return self._weight_map if self.index_sha256 else self._scan()
+
+    def _of_layer(self, layer: int) -> dict[str, str]:
+        """The names of the tensors of a layer's table, and the file of each."""
+        pattern = re.compile(rf"(.*\.)?layers\.{layer}\.engram\.embed\.(weight|scale)", re.DOTALL)
+        return {name: file for name, file in self._tensors().items() if pattern.fullmatch(name)}
+
+    def _scan(self) -> dict[str, str]:
+        """Without an index: the headers of all files."""
+        if not self._weight_map:
+            names = sorted(name for name in self._names if name.endswith(".safetensors"))
+            self._weight_map = {tensor: name for name in names for tensor in self._shard(name).header.tensors}
+        return self._weight_map
+
+    def _shard(self, name: str) -> Shard:
+        if name not in self._shards:
+            if not safe_name(name):
+                raise AgentError(
+                    "a file of the index is outside of the model",
+                    kind="config",
+                    where=self.path(INDEX),
+                    found=repr(name),
+                    wanted="the name of a file beside it",
+                    next=_AGAIN,
+                )
+            self._shards[name] = _shard(name, self.path(name))
+        return self._shards[name]
+
+    def _tensor(self, shard: Shard, name: str) -> Tensor:
+        tensor = shard.header.tensors.get(name)
+        if tensor is None:
+            what = f"{INDEX} says that {shard.name} has a tensor that it has not"
+            found = f"{len(shard.header.tensors)} others"
+            raise AgentError(what, kind="integrity", where=shard.path, found=found, wanted=name, next=_AGAIN)
+        dtype, width = _PARTS[name.rpartition(".")[2]]
+        if tensor.dtype != dtype or len(tensor.shape) != 2 or tensor.shape[1] != width:
+            raise AgentError(
+                f"{name} is not what a lookup table is made of",
+                kind="config",
+                where=shard.path,
+                found=f"{tensor.dtype} {list(tensor.shape)}",
+                wanted=f"{dtype} [rows, {width}]",
+                next=_SRC,
+            )
+        return tensor
+
+    def _read_config(self) -> tuple[dict[str, Any], str]:
+        if not self.has(CONFIG):
+            return {}, ""
+        path = self.path(CONFIG)
+        try:
+            data = nas.small(path, _CONFIG_LIMIT)
+            config = None if data is None else json.loads(data)
+        except PermissionError:  # whose it is, and who we are, is told elsewhere
+            raise
+        except OSError as error:
+            found = str(error.strerror or error)
+            what, wanted = "config.json cannot be read", "a file that can be"
+            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
+        except (ValueError, RecursionError) as error:
+            what, found, wanted = "config.json is no JSON", str(error), "a JSON object"
+            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
+        if data is None or not isinstance(config, dict):
+            found = f"more than {_CONFIG_LIMIT} bytes" if data is None else repr(config)[:100]
+            what, wanted = "config.json is no JSON object", f"an object, of at most {_CONFIG_LIMIT} bytes"
+            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN)
+        return config, hashlib.sha256(data).hexdigest()
+
+
+def _json(value: Any) -> str:
+    return "an object" if isinstance(value, dict) else json.dumps(value, default=lambda _: {})[:200]
+
+
+def _listed(layers: list[int]) -> str:
+    return ", ".join(map(str, layers))
+
+
+def _shard(name: str, path: str) -> Shard:
+    link = link_text(path)  # before it is opened; read again when the copy is done
+    above, _, blob = link.rpartition("/")
+    source = FileSource(path)
+    try:
+        header = safetensors.read(source)
+        source.check()
+        blob = blob if os.path.basename(above) == "blobs" else ""
+        return Shard(name, path, link, blob, source.size, header, source.version)
+    finally:
+        source.close()
+
+
+def link_text(path: str) -> str:
+    """The text of a symbolic link, "" when it is none."""
+    try:
+        return nas.link(path)
+    except FileNotFoundError:  # opening it tells so in better words
+        return ""
+
+
+def _weight_map(path: str) -> tuple[dict[str, str], str]:
+    """(the file of each tensor of a table, sha256 of the index). Found by their text as it passes: an index of 96,000
+    tensors makes 60 MiB of objects, and four are wanted. What it says is checked against the headers.
+    """
+    found: dict[str, str] = {}
+    pattern, whole, carry = re.compile(_ENTRY), hashlib.sha256(), b""
+    source = FileSource(path)
+    try:
+        buffer = memoryview(bytearray(_BLOCK))
+        for start in range(0, source.size, _BLOCK):
+            got = source.read(buffer, start)
+            whole.update(buffer[:got])
+            text = carry + buffer[:got]
+            carry = text[-_CARRY:]
+            for match in pattern.finditer(text):
+                name, file = match[1].decode(errors="replace"), match[3].decode(errors="replace")
+                if found.setdefault(name, file) != file:
+                    what = f"{INDEX} has a tensor in two files"
+                    twice = f"{name} in {found[name]} and {file}"
+                    raise AgentError(
+                        what, kind="integrity", where=path, found=twice, wanted="each in one file", next=_AGAIN
+                    )
+        source.check()
+    finally:
+        source.close()
+    return found, whole.hexdigest()

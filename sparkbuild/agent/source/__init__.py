@@ -1,0 +1,1 @@
+"""What is to be staged, and where its bytes come from."""

@@ -1,0 +1,50 @@
+"""Sources by their description, and the archives that were opened for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.agent.source.source import FileSource, Source, TextSource
+from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.source.zipped import Archive
+
+
+class Archives:
+    """Sources by their description; an archive stays open for all of its members."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Archive] = {}
+
+    def archive(self, path: str) -> Archive:
+        """The archive at a path, opened once."""
+        if path not in self._open:
+            from sparkbuild.agent.source.zipped import Archive  # noqa: PLC0415 - zipfile costs 8 ms, and a folder needs none
+
+            self._open[path] = Archive(path)
+        return self._open[path]
+
+    def source(self, wanted: dict[str, Any]) -> Source:
+        """{"kind": "file", "path"}, {"kind": "zip-member", "path", "member"}, {"kind": "text", "text"}, or rows
+        ("packed", "page15", see rowsource). Raises AgentError.
+        """
+        kind = wanted.get("kind")
+        if kind == "file":
+            return FileSource(wanted["path"])
+        if kind == "zip-member":
+            return self.archive(wanted["path"]).member(wanted["member"])
+        if kind == "text":
+            return TextSource(wanted["text"])
+        if kind in ("packed", "page15"):
+            from sparkbuild.agent.rows.source import RowSource  # noqa: PLC0415 - most folders hold plain files
+
+            return RowSource(wanted)
+        known = "file, zip-member, text, packed, page15"
+        raise AgentError("a source of an unknown kind", kind="config", found=repr(kind), wanted=known)
+
+    def close(self) -> None:
+        """Close every archive."""
+        for archive in self._open.values():
+            archive.close()
+        self._open.clear()

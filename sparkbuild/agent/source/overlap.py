@@ -1,0 +1,134 @@
+"""A folder is never staged into itself, nor into what it is read from: the source may be the only copy of its bytes.
+
+Folders are compared by what they are and never by their paths, for links and bind mounts give one folder many: by
+device and inode, on the way up to the root, and by where they are in their file system, since above a bind mount the
+way up is that of the mount and not that of the folder. Before a file goes or is replaced, it is compared with its
+source once more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from sparkbuild.agent.disk import nas
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.source.wish import Wanted
+
+_ROOTS = ("path", "model", "cache")  # where planners are told a folder of a user
+
+
+def refuse(what: dict[str, Any], store: str, dst: str) -> None:
+    """Raise AgentError, kind config, when the folder that `what` names as its source and `dst` are one, or one is
+    inside the other. Of a `dst` that is not there yet, the nearest folder above it counts. A source that is not there
+    is refused elsewhere.
+    """
+    for root in _roots(what, store):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            _compare(root, dst)
+
+
+def _roots(what: dict[str, Any], store: str) -> Iterator[str]:
+    if what["kind"] in ("artifact", "list"):
+        return  # of the store, named one by one
+    for key in _ROOTS:
+        if isinstance(what.get(key), str):
+            root = inside(store, what[key])
+            yield root
+            if key == "cache":  # the repository's folder may be a link out of the cache, and so may its blobs
+                repository = f"{root}/models--{str(what.get('repo')).replace('/', '--')}"
+                yield from (repository, f"{repository}/blobs")
+
+
+def _compare(root: str, dst: str) -> None:
+    there = dst
+    while (found := nas.folder_id(there)) is None:
+        there = os.path.dirname(there)
+    if there == dst and found == nas.folder_id(root):
+        raise _itself(dst, f"the same folder as {root}")
+    if _is_in(there, root) or (there == dst and _is_in(root, dst)):
+        raise _itself(dst, f"one is inside the other: {root}")
+
+
+def refuse_files(files: Sequence[Wanted], dst: str) -> None:
+    """The same for files whose links lead into `dst`, and for folders of `dst` that are mounts of where files are."""
+    if nas.folder_id(dst) is None:
+        return
+    names = {dst, *(f"{dst}/{above}" for item in files if (above := os.path.dirname(item.name)))}
+    targets = {found: name for name in sorted(names) if (found := nas.folder_id(name)) is not None}
+    seen: set[str] = set()
+    for item in files:
+        path = item.source.get("path")
+        if path is None:
+            continue
+        source = os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path)
+        if source in seen:
+            continue
+        seen.add(source)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            target = next((targets[one] for one in nas.way_up(source) if one in targets), "")
+            if target or _is_in(source, dst):
+                raise _itself(target or dst, f"a file to stage is in it: {path}")
+
+
+def refuse_file(path: str, wanted: Wanted, *, mended: bool = False) -> None:
+    """Raise AgentError, kind config, when the file at `path`, which is to go, to be replaced or (`mended`) to be
+    mended, is the source of `wanted`. Another name of the source, a hard link, may go: the source stays where it is.
+    """
+    if "path" not in wanted.source:
+        return
+    try:
+        lies = os.lstat(path)
+        found = nas.status(wanted.source["path"])
+    except (OSError, AgentError):  # nothing is there, or no source; whoever reads it tells so
+        return
+    if (lies.st_dev, lies.st_ino) != (found.st_dev, found.st_ino):
+        return
+    real = os.path.realpath(wanted.source["path"])
+    one_name = os.path.basename(real) == os.path.basename(path)
+    one_folder = nas.folder_id(os.path.dirname(real)) == nas.folder_id(os.path.dirname(path))
+    if mended or lies.st_nlink == 1 or (one_name and one_folder):
+        raise _itself(path, f"the same file as its source, {wanted.source['path']}")
+
+
+def refuse_gone(paths: Iterable[str], files: Iterable[Wanted]) -> None:
+    """The same for files that go since nobody wants them, and all that are still to be read."""
+    going = {}
+    for path in paths:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found = os.lstat(path)
+            going[found.st_dev, found.st_ino] = path
+    if not going:
+        return
+    for wanted in files:
+        with suppress(OSError, KeyError):
+            found = nas.status(wanted.source["path"])
+            refuse_file(going[found.st_dev, found.st_ino], wanted)
+
+
+def _is_in(inner: str, outer: str) -> bool:
+    """Is a folder another one, or inside of it? Both are there."""
+    if nas.folder_id(outer) in nas.way_up(inner):
+        return True
+    found, around = nas.place(inner), nas.place(outer)
+    if found is None or around is None or found[0] != around[0]:
+        return False
+    top = around[1].rstrip("/")
+    # Of two mounts of a NAS the kernel may call both "/": what it says is tried.
+    return f"{found[1]}/".startswith(f"{top}/") and nas.folder_id(outer + found[1][len(top) :]) == nas.folder_id(inner)
+
+
+def _itself(where: str, found: str) -> AgentError:
+    return AgentError(
+        "a folder cannot be staged into itself",
+        kind="config",
+        where=where,
+        found=found,
+        wanted="a folder beside it, on this node's own disk",
+        next="correct `dst` or `src` of this staging block; a link or a mount may stand where a folder was meant",
+    )

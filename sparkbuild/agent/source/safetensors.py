@@ -1,0 +1,134 @@
+"""The header of a safetensors file: which tensor lies where. The tensors themselves are not read.
+
+Format (huggingface/safetensors, README and src/tensor.rs): u64 little-endian N, at most 100,000,000; N bytes of JSON
+that begin with `{` and may end in spaces, {name: {"dtype", "shape", "data_offsets": [first, end]}}, offsets relative to
+byte 8 + N; `__metadata__` is no tensor. The data has no holes and no overlaps and ends with the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+from sparkbuild.agent.source.source import Source
+from sparkbuild.agent.wire.protocol import AgentError
+
+LIMIT = 100_000_000  # bytes of JSON that any reader takes
+_FEWEST = 2  # "{}"
+
+# Bits of one element. A dtype that is not here is a newer one: its offsets are checked, its size cannot be.
+_BITS = {
+    "F4": 4,
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 16),
+    **dict.fromkeys(("U32", "I32", "F32"), 32),
+    **dict.fromkeys(("U64", "I64", "F64", "C64"), 64),
+}
+
+
+class Tensor(NamedTuple):
+    """`start` and `end` are bytes of the file, half-open."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+class Header(NamedTuple):
+    """`length` counts the 8 bytes in front of the JSON too: the data begins there. `sha256` in hex is over all that."""
+
+    length: int
+    sha256: str
+    tensors: dict[str, Tensor]
+
+
+def read(source: Source) -> Header:
+    """The header of an open file. Raises AgentError, kind integrity, when it is none that every reader would take."""
+    size = int.from_bytes(_bytes(source, 0, 8), "little")
+    if not _FEWEST <= size <= LIMIT:
+        raise _wrong(source, "its header has an impossible length", f"{size} bytes", f"{_FEWEST} to {LIMIT} bytes")
+    if 8 + size > source.size:
+        raise _wrong(source, "it ends within its header", f"{source.size} bytes", f"{8 + size} bytes and the data")
+    data = _bytes(source, 0, 8 + size)
+    tensors = _tensors(source, data)
+    end = 8 + size
+    for name, tensor in sorted(tensors.items(), key=lambda item: item[1][2:]):
+        if tensor.start != end:
+            what = "its tensors overlap" if tensor.start < end else "there is a hole between its tensors"
+            raise _wrong(source, what, f"{name} begins at byte {tensor.start}", f"byte {end}")
+        end = tensor.end
+    if end != source.size:
+        what = "it is truncated" if source.size < end else "there is something behind its last tensor"
+        raise _wrong(source, what, f"{source.size} bytes", f"{end} bytes, as its header says")
+    return Header(8 + size, hashlib.sha256(data).hexdigest(), tensors)
+
+
+def _bytes(source: Source, offset: int, size: int) -> bytes:
+    buffer = bytearray(size)
+    with memoryview(buffer) as view:
+        got = source.read(view, offset)
+    if got != size:
+        raise _wrong(source, "it ends within its header", f"{offset + got} bytes", f"{offset + size} bytes at least")
+    return bytes(buffer)
+
+
+def _tensors(source: Source, data: bytes) -> dict[str, Tensor]:
+    if data[8:9] != b"{":
+        raise _wrong(source, "its header is no JSON object", repr(data[8:24]), "{")
+    try:
+        found = json.loads(data[8:], object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(source, "its header is no JSON object", str(error)[:200], "") from error
+    found.pop("__metadata__", None)
+    return {name: _tensor(source, name, value, len(data)) for name, value in found.items()}
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object with each key once: two readers may believe different ones of two."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
+
+
+def _tensor(source: Source, name: str, value: Any, base: int) -> Tensor:
+    value = value if isinstance(value, dict) else {}
+    dtype, shape, offsets = value.get("dtype"), value.get("shape"), value.get("data_offsets")
+    if not isinstance(dtype, str) or not _counts(shape) or not _counts(offsets) or len(offsets) != 2:
+        raise _wrong(source, f"its entry {name!r} is no tensor", json.dumps(value)[:200], "dtype, shape, data_offsets")
+    first, end = offsets
+    if first > end:
+        what = f"its tensor {name!r} ends before it begins"
+        raise _wrong(source, what, f"data_offsets {offsets}", "[first, end], the end not below the first")
+    if base + end > source.size:
+        what = f"its tensor {name!r} is outside of it"
+        raise _wrong(source, what, f"bytes {base + first} to {base + end}", f"within {source.size} bytes")
+    bits = _BITS.get(dtype)
+    if bits is not None:
+        for length in shape:
+            bits *= length
+        if bits != 8 * (end - first):
+            what = f"its tensor {name!r} has another size than its shape"
+            size = f"{bits} bits" if bits % 8 else f"{bits // 8} bytes"
+            raise _wrong(source, what, f"{end - first} bytes", f"{size} for {dtype} {shape}")
+    return Tensor(dtype, tuple(shape), base + first, base + end)
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) is int and 0 <= one < 1 << 63 for one in value)
+
+
+def _wrong(source: Source, what: str, found: str, wanted: str) -> AgentError:
+    return AgentError(
+        f"not a whole safetensors file: {what}",
+        kind="integrity",
+        where=source.path,
+        found=found,
+        wanted=wanted,
+        next="compare it with the one it was downloaded or copied from, and fetch it again",
+    )

@@ -1,0 +1,47 @@
+"""Is the source of a staging still what it was when it began?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkbuild.agent.source.opened import Archives
+from sparkbuild.agent.source.wish import Wish, of_request
+from sparkbuild.agent.wire.protocol import AgentError
+
+_TOLD = 3  # files of a source that was changed
+_PINNED = ("artifact", "list")  # named by content, or by a caller who knows it
+
+
+def seen(wish: Wish) -> dict[str, int]:
+    """What each file and link is to be, as a number to compare within this process: a tenth of the memory."""
+    files = {wanted.name: hash(repr(wanted)) for wanted in wish.files}
+    return {**files, **{link.name: hash(repr(link)) for link in wish.links}}
+
+
+def check(request: dict[str, Any], before: dict[str, int]) -> None:
+    """Raise AgentError when the source is another than `before`, what `seen` said when the staging began. Each file was
+    held open while it was read; links, refs and lists of files were not, and a copy takes hours.
+    """
+    if request["what"]["kind"] in _PINNED:
+        return
+    archives = Archives()
+    try:
+        wish = of_request(request, archives)
+    finally:
+        archives.close()
+    now = seen(wish)
+    other = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    if other:
+        called = {wanted.name: wanted.called for wanted in wish.files}
+        first = [
+            f"{called.get(name, name)} is {'gone' if name not in now else 'another now' if name in before else 'new'}"
+            for name in other[:_TOLD]
+        ]
+        more = f", and {len(other) - _TOLD} more" if other[_TOLD:] else ""
+        raise AgentError(
+            "the source was changed while it was being staged",
+            kind="integrity",
+            where=request["dst"],
+            found=", ".join(first) + more,
+            next="run again: what did not change is kept",
+        )

@@ -1,0 +1,128 @@
+"""A zip archive (a wheel is one) and its members as sources to stage from."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from typing import IO, cast
+
+from sparkbuild.agent.source.source import FileSource
+from sparkbuild.agent.wire.protocol import AgentError
+
+
+class Archive:
+    """An archive that is open for reading. Raises AgentError, kind integrity, when it cannot be read as one."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.raw = FileSource(path)
+        try:
+            self.zip = zipfile.ZipFile(cast("IO[bytes]", _At(self.raw)))  # the reading half of a file is enough
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            self.raw.close()
+            raise _broken(path, error) from error
+
+    def member(self, name: str) -> MemberSource:
+        """One member, to be read by its full name in the archive."""
+        return MemberSource(self, name)
+
+    def close(self) -> None:
+        """Close the archive."""
+        self.zip.close()
+        self.raw.close()
+
+
+class MemberSource:
+    """One member of an archive, unpacked as it is read; see Source. Going back means unpacking from its start again."""
+
+    def __init__(self, archive: Archive, name: str) -> None:
+        self._archive, self._name = archive, name
+        self.path = f"{archive.path}: {name}"
+        self._stream: IO[bytes] | None = None
+        self._at = 0
+        try:
+            self.size = archive.zip.getinfo(name).file_size
+        except KeyError as error:
+            raise AgentError(f"the archive has no member {name}", where=archive.path) from error
+
+    def read(self, view: memoryview, offset: int) -> int:
+        """Fill `view` from `offset` of the unpacked member."""
+        try:
+            return self._read(view, offset)
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+            raise _broken(self.path, error) from error
+
+    def _read(self, view: memoryview, offset: int) -> int:
+        if self._stream is None or offset < self._at:
+            self.close()
+            self._stream, self._at = self._archive.zip.open(self._name), 0
+        while self._at < offset:
+            skipped = len(self._stream.read(min(1 << 20, offset - self._at)))
+            if not skipped:
+                return 0
+            self._at += skipped
+        done = 0
+        while done < len(view):
+            block = self._stream.read(min(1 << 20, len(view) - done))
+            if not block:
+                break
+            view[done : done + len(block)] = block
+            done += len(block)
+        self._at += done
+        if self._at == self.size:
+            self._stream.read(1)  # zipfile compares its CRC when it sees the end
+        return done
+
+    def check(self) -> None:
+        """Compare the archive with what it was."""
+        self._archive.raw.check()
+
+    def close(self) -> None:
+        """Stop unpacking; the archive stays open."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+
+class _At:
+    """What zipfile wants of a file: one position over a source that is read by offsets."""
+
+    def __init__(self, source: FileSource) -> None:
+        self._source, self._position = source, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._source.size}[whence]
+        if start + offset < 0:
+            raise ValueError("a position before the start")  # as files do; zipfile takes it as "not a zip file"
+        self._position = start + offset
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._source.size - self._position)
+        buffer = bytearray(left if size < 0 else min(size, left))
+        with memoryview(buffer) as view:
+            got = self._source.read(view, self._position)
+        self._position += got
+        return bytes(memoryview(buffer)[:got])
+
+    def close(self) -> None:
+        """The source is closed by its owner."""
+
+
+def _broken(where: str, error: Exception) -> AgentError:
+    what = "the archive is damaged, or of a kind that cannot be read"
+    return AgentError(
+        what,
+        kind="integrity",
+        where=where,
+        found=str(error) or type(error).__name__,
+        wanted="a zip archive without a password",
+        next="compare it with the one that its author publishes, then pin that one",
+    )

@@ -1,0 +1,1 @@
+"""Staging: looking, copying, mending, checking again."""

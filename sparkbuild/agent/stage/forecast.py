@@ -1,0 +1,157 @@
+"""What a staging would write, keep and fail of, as far as a look at the folder and at the source can tell."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.ledger import blocked as ground, digest, folder, ledger, owner as owned
+from sparkbuild.agent.ledger.draft import Draft
+from sparkbuild.agent.ledger.ledger import OURS, Ledger, Link, Record
+from sparkbuild.agent.ledger.part import Part, stem
+from sparkbuild.agent.ledger.shape import Shape
+from sparkbuild.agent.source import wish as wanted
+from sparkbuild.agent.source.opened import Archives
+from sparkbuild.agent.source.wish import Wanted, Wish
+from sparkbuild.agent.wire.protocol import AgentError
+
+
+def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
+    """{"to_write": bytes, "wanted": bytes, "found": {"files", "bytes"} that are there without a record and have their
+    size: staging compares them, and writes them only where they are wrong, "beside": bytes on the disk that the folder
+    has now and that stay there by other names, though it gets something else, "about": what the source is found to be,
+    "refused": the fields of the error that staging would end with, and its "part", "dst" or "source"; {} when it can be
+    staged}. None, no "wanted" and {} when the source cannot say.
+    """
+    nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": {}}
+    if "what" not in query:
+        return nothing
+    dst = inside(query.get("store", ""), query["dst"])
+    blocked = ground.blocked(query, dst) or folder.in_the_way(dst)
+    if blocked is not None:
+        return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
+    archives = Archives()
+    try:
+        wish = wanted.of_request(query, archives)
+        there = _There(dst, made, linked=bool(query.get("linked")))
+        blocked = there.blocked(wish) or there.strangers(wish, archives)
+    except (AgentError, OSError) as error:
+        if query["what"].get("kind") == "artifact":
+            return nothing  # not fetched yet
+        return {**nothing, "refused": {**_fields(error, query.get("store", "")), "part": "source"}}
+    finally:
+        archives.close()
+    return {
+        "to_write": sum(there.lacking(item) for item in wish.files),
+        "wanted": sum(Shape(item.size, item.extents).data for item in wish.files),
+        "found": {"files": len(there.found), "bytes": sum(there.found)},
+        "beside": there.beside(),
+        "about": wish.about,
+        "refused": {**blocked.fields, "part": "dst"} if blocked is not None else {},
+    }
+
+
+def _fields(error: AgentError | OSError, store: str) -> dict[str, str]:
+    if isinstance(error, AgentError):
+        return error.fields
+    from sparkbuild.agent.machine import oserrors  # noqa: PLC0415 - only for a message
+
+    return oserrors.fields_of(error, store)
+
+
+class _There:
+    """What a folder has by now: files that are known, by its ledger or by the draft of a staging that did not end, and
+    the parts of others. As `stage` finds it, but that no content is read.
+    """
+
+    def __init__(self, dst: str, made: Ledger | None, *, linked: bool) -> None:
+        draft = Draft(dst)
+        self.dst, self.linked = dst, linked
+        self.lost = made is None and (os.path.lexists(ledger.path_of(dst)) or _was_whole(dst, draft))
+        self.known: dict[str, Record] = {
+            **draft.read(),
+            **{record.name: record for record in (made.files if made else ())},
+        }
+        self.links: list[Link] = [*draft.read_links(), *(made.links if made else ())]
+        self.parts = frozenset(name for name in _names(f"{dst}/{OURS}") if name.endswith(".chunks"))
+        names = (record.digest for record in self.known.values())
+        self.algorithm = digest.first_usable(names) if self.parts else ""
+        self.kept: set[str] = set()
+        self.found: list[int] = []  # bytes of each file without a record that staging would keep, if it proves right
+
+    def lacking(self, item: Wanted) -> int:
+        """Bytes of a file that are still to be written."""
+        shape = Shape(item.size, item.extents)
+        record = self.known.get(item.name)
+        if record is None or item.is_in(record):
+            size = self._size(item.name)
+            if record is not None and size == item.size:
+                self.kept.add(item.name)
+                return 0
+            if record is None and size == item.size and (size or item.sha256):
+                self.found.append(shape.data)
+                return 0
+        if f"{stem(item.name)}.chunks" not in self.parts:
+            return shape.data
+        return Part(self.dst, item.name, shape, item.identity, self.algorithm).lacking()
+
+    def _size(self, name: str) -> int | None:
+        """The size of a file that staging keeps under its name when its content is right."""
+        try:
+            found = os.lstat(f"{self.dst}/{name}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        own = stat.S_ISREG(found.st_mode) and (self.linked or found.st_nlink == 1)
+        return found.st_size if own and not folder.through_link(self.dst, name) else None
+
+    def beside(self) -> int:
+        """Bytes of files that are replaced or removed, and that the disk does not get back: exports have them too."""
+        size = 0
+        for name in self.known:
+            if name not in self.kept and folder.holds(self.dst, name):
+                found = os.lstat(f"{self.dst}/{name}")
+                size += found.st_blocks * 512 if found.st_nlink > 1 else 0
+        return size
+
+    def blocked(self, wish: Wish) -> AgentError | None:
+        """What stands where a file or a folder belongs, and does not go by itself since it was staged."""
+        if not os.path.isdir(self.dst):
+            return None
+        ours = {*self.known, *(link.name for link in self.links)}
+        above = {name[:at] for name in ours for at, letter in enumerate(name) if letter == "/"}
+        for name in (*(item.name for item in wish.files), *(link.name for link in wish.links)):
+            error = folder.in_its_place(self.dst, name)
+            if error is not None:
+                place = error.fields["where"].removeprefix(f"{self.dst}/")
+                if place not in (above if place == name else ours):
+                    return error
+        return None
+
+    def strangers(self, wish: Wish, archives: Archives) -> AgentError | None:
+        """Files of others that staging would not replace, as far as a glance tells."""
+        if self.lost or not os.path.isdir(self.dst):
+            return None
+        from sparkbuild.agent.stage import strangers  # noqa: PLC0415 - most folders are not there, or have a ledger
+        from sparkbuild.agent.stage.adopt import Adopter  # noqa: PLC0415
+
+        adopter = Adopter(
+            digest.best(), full=False, opener=lambda item: archives.source(item.source), moved=lambda _n: None
+        )
+        ours = {*self.known, *(link.name for link in self.links)}
+        found = strangers.in_the_way(self.dst, wish, ours, strangers.glance(adopter))
+        return strangers.refused(self.dst, found, wish) if found else None
+
+
+def _was_whole(dst: str, draft: Draft) -> bool:
+    """Its ledger was lost: what is there was staged."""
+    owner = owned.read(dst)
+    return owner is not None and owner.staged_at > 0 and not draft.is_there()
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,248 @@
+"""Read the next part of what is staged and compare it with its ledger, at idle priority: a cursor says where to go on.
+
+`<dst>/.sparkbuild/scrub.json`: {"format", "seal": which ledger, "file": index in it, "chunk", "since": when this round
+began, "ended": when the last one did, "round": how many ended, "unread": bytes of files that this round came by and
+could not compare: missing, or of another size}. The folder whose last round ended first is read first.
+What needs no reading is told each time, whoever's turn it is: files that are missing, of another size or kind, links.
+A file that is found damaged loses its stamp, so that the next look reads all of it, and staging mends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sparkbuild.agent.disk.files import inside, locked, write_json
+from sparkbuild.agent.ledger import content, digest, folder, ledger, links, stamps
+from sparkbuild.agent.ledger.digest import CHUNK
+from sparkbuild.agent.ledger.ledger import OURS, Ledger, LedgerError, Record, small_file
+from sparkbuild.agent.ledger.shape import Shape
+from sparkbuild.agent.ledger.titles import Titles
+from sparkbuild.agent.machine.idle import be_idle
+from sparkbuild.agent.wire.protocol import Reporter
+
+FORMAT = "sparkbuild-scrub/v1"
+LIMIT = 20_000_000_000
+_EVERY = 64  # chunks between two writings of the cursor
+
+
+class Cursor(NamedTuple):
+    """How far a folder is read: `file` and `chunk` come next."""
+
+    seal: str = ""
+    file: int = 0
+    chunk: int = 0
+    since: float = 0.0
+    ended: float = 0.0
+    round: int = 0
+    unread: int = 0
+
+
+def path_of(dst: str) -> str:
+    """Where the cursor of a folder is."""
+    return f"{dst}/{OURS}/scrub.json"
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "folders": [{"dst", "key"}], "limit": bytes to read in all}.
+
+    Result {"read": bytes, "folders": [{"dst", "state": "ok", "damaged", "absent", "other" (another key) or "busy",
+    "problems": [{"file", "text"}], "read", "seconds", "done": bytes of this round that were compared, "over": it ended,
+    "total", "since", "ended": when the last round did, "round": how many did}]} in the order asked for.
+    """
+    be_idle()
+    store, limit = request["store"], int(request.get("limit") or LIMIT)
+    asked = [(inside(store, one["dst"]), str(one.get("key") or "")) for one in request["folders"]]
+    with locked(os.path.join(store, "scrub.lock"), "the scrub of staged data"):
+        scrubs = [_Scrub(dst, key) for dst, key in asked]
+        left = min(limit, sum(scrub.left() for scrub in scrubs))
+        total, done = left, 0
+
+        def moved(size: int) -> None:
+            nonlocal done
+            done += size
+            reporter.progress("scrub", done, max(total, done))
+
+        for scrub in scrubs:
+            scrub.glance()
+        for scrub in sorted(scrubs, key=lambda scrub: scrub.cursor.ended):
+            scrub.go_on(limit - done, moved)
+    return {"read": done, "folders": [scrub.result() for scrub in scrubs]}
+
+
+class _Scrub:
+    """The scrub of one folder."""
+
+    def __init__(self, dst: str, key: str) -> None:
+        self.dst, self.state, self.problems = dst, "ok", list[dict[str, str]]()
+        self.read, self.seconds, self.over = 0, 0.0, False
+        self.made, self.cursor, self.unread = Ledger("", {}, "", ()), Cursor(), 0
+        try:
+            made = ledger.read(dst)
+        except (LedgerError, OSError) as error:
+            made = None
+            self.problems.append({"file": "", "text": f"its ledger is unreadable: {error}"})
+        if made is None:
+            self.state = "damaged" if self.problems else "busy" if folder.busy(dst) else "absent"
+        elif key and made.key != key:
+            self.state = "other"
+        else:
+            self.made, self.cursor = made, _cursor(dst, made)
+        self.titles = Titles(self.made.links)
+        self.told: set[str] = set()
+
+    def glance(self) -> None:
+        """Look at all names of the folder, and read nothing."""
+        found = {record.name: self._standing(record) for record in self.made.files}
+        texts = {name: f"{self.titles.of(name)} {text}" for name, text in found.items() if text}
+        wrong = {link.name: links.problem(self.dst, link) for link in self.made.links}
+        self._found(texts | {name: text for name, text in wrong.items() if text})
+
+    def _standing(self, record: Record) -> str:
+        """What lstat says against a file."""
+        found, text = content.standing(f"{self.dst}/{record.name}")
+        if found is not None and found.st_size != record.size:
+            return content.describe(record, found.st_size, ())
+        return text
+
+    def left(self) -> int:
+        """Bytes to the end of the round."""
+        return self.made.total - self._passed()
+
+    def _passed(self) -> int:
+        """Bytes that the round has behind it, whether they could be compared or not."""
+        if self.over:
+            return self.made.total
+        files, at = self.made.files, self.cursor
+        done = sum(record.data for record in files[: at.file])
+        return done + (self._into(files[at.file]) if at.file < len(files) else 0)
+
+    def _into(self, record: Record) -> int:
+        """Bytes of the file at the cursor that lie before it."""
+        shape = Shape(record.size, record.extents)
+        return sum(shape.weight(index) for index in shape.with_data() if index < self.cursor.chunk)
+
+    def go_on(self, limit: int, moved: Callable[[int], None]) -> None:
+        """Read at most `limit` bytes, to the end of the round at most."""
+        if limit <= 0 or self.state == "busy" or not self.made.files:
+            return
+        began = time.monotonic()
+        if not self.cursor.since:
+            self.cursor = self.cursor._replace(since=time.time())
+        end = self.read + limit
+
+        def passed(size: int) -> None:
+            self.read += size
+            moved(size)
+
+        while self.cursor.file < len(self.made.files) and self.read < end:
+            self._file(self.made.files[self.cursor.file], end, passed)
+            if self.state == "busy":
+                return
+        if self.cursor.file >= len(self.made.files):
+            self.over, self.since, self.unread = True, self.cursor.since, self.cursor.unread
+            self.cursor = Cursor(self.made.seal, ended=time.time(), round=self.cursor.round + 1)
+        self._save()
+        self.seconds = time.monotonic() - began
+
+    since = 0.0  # when a round began that is over
+
+    def _file(self, record: Record, end: int, passed: Callable[[int], None]) -> None:
+        path, rest = f"{self.dst}/{record.name}", record.data - self._into(record)
+        text = self._standing(record)
+        unread = rest if text else 0
+        if not text:
+            bad: list[int] = []
+            try:
+                if digest.function(record.digest) is None:  # no digest of single chunks here: all of it or nothing
+                    text = content.check(path, record, passed).text
+                else:
+                    with content.opened(path) as pages:
+                        whole = self._chunks(pages, record, bad, end, passed)
+                    text = content.describe(record, record.size, tuple(bad))
+                    if not whole:
+                        self._damaged(record, text)
+                        return
+            except OSError as error:
+                text, unread = content.unreadable(error), rest
+        self._damaged(record, text)
+        at = self.cursor
+        self.cursor = at._replace(file=at.file + 1, chunk=0, unread=at.unread + unread)
+        self._save()
+
+    def _chunks(self, pages: Any, record: Record, bad: list[int], end: int, passed: Callable[[int], None]) -> bool:
+        """Compare chunks from the cursor on; False when it stopped before the end of the file."""
+        shape, buffer = Shape(record.size, record.extents), memoryview(bytearray(min(CHUNK, record.size)))
+        if not self.cursor.chunk:
+            bad += content.stray_chunks(pages, shape, passed)
+        for count, index in enumerate(index for index in shape.with_data() if index >= self.cursor.chunk):
+            if self.read >= end:
+                self.cursor = self.cursor._replace(chunk=index)
+                return False
+            if count % _EVERY == _EVERY - 1:
+                self.cursor = self.cursor._replace(chunk=index)
+                self._save()
+            if not content.is_right(pages, content.chunk(record, index), buffer, passed):
+                bad.append(index)
+        return True
+
+    def _damaged(self, record: Record, text: str) -> None:
+        self._found({record.name: f"{self.titles.of(record.name)} {text}"} if text else {})
+
+    def _found(self, texts: dict[str, str]) -> None:
+        """Believe that files and links are damaged if they are still those of this ledger, and nobody is about to
+        change them. `texts` by name; what was told is not told again.
+        """
+        new = {name: text for name, text in texts.items() if name not in self.told}
+        if not new:
+            return
+        try:
+            still = ledger.read(self.dst)
+        except LedgerError:
+            still = None
+        if still is None or still.seal != self.made.seal:
+            self.state = "busy"
+            return
+        self.state = "damaged"
+        self.told |= set(new)
+        self.problems += [{"file": name, "text": text} for name, text in new.items()]
+        known = stamps.read(self.dst, self.made)
+        left = {name: stamp for name, stamp in known.items() if name not in new}
+        if left != known:
+            stamps.write(self.dst, self.made, left)
+
+    def _save(self) -> None:
+        with contextlib.suppress(OSError):  # a folder that cannot be written to is read from its start each time
+            write_json(path_of(self.dst), {"format": FORMAT, **self.cursor._asdict()})
+
+    def result(self) -> dict[str, Any]:
+        """See `run`."""
+        fields = {"dst": self.dst, "state": self.state, "problems": self.problems, "read": self.read}
+        done = max(0, self._passed() - (self.unread if self.over else self.cursor.unread))
+        fields |= {"seconds": round(self.seconds, 3), "done": done, "over": self.over, "total": self.made.total}
+        fields |= {"since": self.since or self.cursor.since, "ended": self.cursor.ended}
+        return {**fields, "round": self.cursor.round}
+
+
+def _cursor(dst: str, made: Ledger) -> Cursor:
+    """Where to go on; at the start when the cursor is of another ledger, or damaged."""
+    fresh = Cursor(made.seal)
+    try:
+        value = json.loads(small_file(path_of(dst)) or b"{}")
+        if value.get("format") != FORMAT:
+            return fresh
+        found = Cursor(*({"unread": 0, **value}[name] for name in Cursor._fields))  # older ones have no `unread`
+    except (OSError, ValueError, KeyError, AttributeError, LedgerError, RecursionError):
+        return fresh
+    whole = all(type(number) is int and number >= 0 for number in (found.file, found.chunk, found.round, found.unread))
+    if not whole or not all(type(at) in (int, float) and 0 <= at <= time.time() for at in (found.since, found.ended)):
+        return fresh
+    if found.seal != made.seal:
+        return fresh._replace(ended=found.ended, round=found.round)
+    if found.file >= len(made.files) or found.chunk >= max(1, digest.count(made.files[found.file].size)):
+        return found._replace(file=0, chunk=0, since=0.0, unread=0)
+    return found

@@ -1,0 +1,320 @@
+"""Stage files into a folder: copy what is missing, mend what is damaged, remove what is no longer wanted.
+
+The order keeps every kill harmless: the ledger goes before anything is changed and comes back last; a file gets its
+name only when it is whole, checked and on the disk. What was done before a kill is found again in the draft and the
+parts, is read and compared, and is not fetched twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from typing import Any
+
+from sparkbuild.agent.disk.files import fsync_folder, inside
+from sparkbuild.agent.ledger import blocked as ground, digest, folder, index, ledger, links, owner as owned, stamps
+from sparkbuild.agent.ledger.draft import Draft
+from sparkbuild.agent.ledger.ledger import Ledger, Record
+from sparkbuild.agent.ledger.part import stem
+from sparkbuild.agent.ledger.titles import Titles
+from sparkbuild.agent.source import overlap as itself, unchanged as still
+from sparkbuild.agent.source.opened import Archives
+from sparkbuild.agent.source.wish import Wanted, Wish, check_archive, of_request
+from sparkbuild.agent.stage import strangers
+from sparkbuild.agent.stage.adopt import Adopter
+from sparkbuild.agent.stage.assess import COPY, KEEP, REPAIR, Assessor, Task
+from sparkbuild.agent.stage.copy import Copier
+from sparkbuild.agent.stage.make import Maker, Opener
+from sparkbuild.agent.stage.samerows import as_staged
+from sparkbuild.agent.stage.streams import MOST, Buffers, Meter, each
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+_ENDS = (".part", ".chunks")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_STREAMS = 4
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "dst", "key", "parts", "what": see `wanted.of_request`, "min_free", "full", "verify": "quick"
+    or "full", "bwlimit": bytes per second or 0, "streams": files at once, "linked": files may have other names,
+    "peers": see peersource, "task": what doit calls it}.
+
+    Result {"bytes": written, "total": of all files, "files", "copied", "adopted", "repaired_chunks", "removed",
+    "links": made, "read": bytes from the sources, "received": from peers, "about"}. `full` reads every file that is
+    there; else those whose stamp is as it was are believed. `verify` is for files that other tools made, see foreign.
+    Errors: kind "space" before anything is written, "integrity" when a source is not what it should be, "config" for
+    what makes no sense, "node" when a source cannot be read.
+    """
+    dst = inside(request.get("store", ""), request["dst"])
+    blocked = ground.blocked(request, dst)
+    if blocked is not None:
+        raise blocked
+    archives = Archives()
+    try:
+        wish = of_request(request, archives)
+        with folder.locked(dst, lambda who: reporter.log(f"{dst} is being staged by another process ({who}): waiting")):
+            return index.noted(request, dst, _Staging(dst, request, wish, archives, reporter).run)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise AgentError(
+            "the disk became full while staging",
+            kind="space",
+            where=str(error.filename or dst),
+            found=f"{folder.human(folder.room(_existing(dst)))} free",
+            next="make room, then run again: it goes on where it stopped",
+        ) from error
+    finally:
+        archives.close()
+
+
+class _Staging:
+    """One staging of one folder, under its lock."""
+
+    def __init__(self, dst: str, request: dict[str, Any], wish: Wish, archives: Archives, reporter: Reporter) -> None:
+        self.dst, self.request, self.wish, self.archives, self.reporter = dst, request, wish, archives, reporter
+        self.draft = Draft(dst)
+        self.lost = False  # the ledger: what is here under wanted names was staged, though nothing tells what it was
+        self.before = self._ledger()
+        self.known = {**self.draft.read(), **{record.name: record for record in self.before.files}}
+        self.links = list({link.name: link for link in (*self.draft.read_links(), *self.before.links)}.values())
+        self.algorithm = digest.first_usable(record.digest for record in self.known.values())
+        self.stop = threading.Event()
+        self.meter = Meter(int(request.get("bwlimit") or 0), self.stop)
+        self.opener = Opener(archives, request, self.meter, reporter.log)
+        self.streams = max(1, min(MOST, int(request.get("streams") or _STREAMS)))
+
+    def _ledger(self) -> Ledger:
+        try:
+            found = ledger.read(self.dst)
+        except ledger.LedgerError as error:
+            self.reporter.log(f"the ledger in {self.dst} is unreadable: {error}")
+            self.lost = True
+            return _NOTHING
+        owner = owned.read(self.dst) if found is None and not self.draft.is_there() else None
+        self.lost = owner is not None and owner.staged_at > 0
+        return found or _NOTHING
+
+    def run(self) -> dict[str, Any]:
+        """See `run` above."""
+        try:
+            return self._run()
+        except BaseException:
+            with contextlib.suppress(OSError):  # what went wrong first is to be told
+                self._withdraw()
+            raise
+
+    def _withdraw(self) -> None:
+        """Where nothing was staged before, nor now, nothing is to be known of it."""
+        links_made = any(not links.problem(self.dst, link) for link in self.wish.links)
+        if self.known or self.links or links_made or self.draft.read() or folder.leftovers(self.dst, set()):
+            return
+        self.draft.end()
+        folder.clear_leftovers(self.dst, set())
+        folder.sweep(self.dst, [*(item.name for item in self.wish.files), *(link.name for link in self.wish.links)])
+
+    def _run(self) -> dict[str, Any]:
+        check = _Counter(self.reporter, "check", None)
+        stamped, full = stamps.read(self.dst, self.before), bool(self.request.get("full"))
+        adopter = Adopter(self.algorithm, self.request.get("verify") == "full", self.opener.from_nas, check.moved)
+        linked = bool(self.request.get("linked"))
+        assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, linked, adopter)
+        files, others = as_staged(self.wish.files, self.before, self.request)
+        tasks = [assessor.task(wanted) for wanted in files]
+        del files
+        for task in tasks:
+            if task.do in (COPY, REPAIR) and task.wanted.name in others:
+                raise others[task.wanted.name]
+        names = {wanted.name for wanted in self.wish.files} | {link.name for link in self.wish.links}
+        gone = [name for name in self.known if name not in names and folder.holds(self.dst, name)]
+        gone += [name for name in links.gone(self.dst, self.links, names) if name not in gone]
+        keep = {stem(task.wanted.name) + end for task in tasks if task.part.resumable for end in _ENDS}
+        self._refuse_strangers(tasks, adopter)
+        gone = self._adopt(tasks, gone)
+        self._check_room(tasks, gone, keep)
+        self._refuse_sources(tasks, gone)
+        self._refuse_used([*gone, *(task.wanted.name for task in tasks if task.do != KEEP)])
+        todo = [task for task in tasks if task.do != KEEP]
+        if any(task.do in (COPY, REPAIR) for task in todo):
+            check_archive(self.request, self.archives)
+        for task in tasks:
+            if task.text:
+                self.reporter.log(f"{task.do} {task.wanted.called}: {task.text}")
+        wrong = [link for link in self.wish.links if links.problem(self.dst, link)]
+        if todo or gone or wrong:
+            self._open_up(todo, gone, keep)
+        records, proven, maker = self._make(tasks)
+        adopted = sum(1 for task in tasks if task.do == KEEP and task.text)
+        linked_anew = links.make(self.dst, wrong)
+        seen = still.seen(self.wish)
+        # Of 100,000 files these are much, and looking at the source again and the ledger come on top.
+        del tasks, todo
+        self.wish.files.clear()
+        if maker.written:
+            still.check(self.request, seen)
+        made = self._close_up(records, proven)
+        return {
+            "bytes": maker.written,
+            "total": made.total,
+            "files": len(records),
+            "copied": maker.copied,
+            "adopted": adopted,
+            "repaired_chunks": maker.mended,
+            "removed": len(gone),
+            "links": linked_anew,
+            "read": self.meter.read,
+            "received": self.meter.received,
+            "about": made.about,
+        }
+
+    def _check_room(self, tasks: list[Task], gone: list[str], keep: set[str]) -> None:
+        need = sum(task.room for task in tasks)
+        back = sum(task.reclaim for task in tasks) + folder.leftovers(self.dst, keep)
+        back += sum(found.st_blocks * 512 for found in map(os.lstat, self._paths(gone)) if found.st_nlink == 1)
+        free, min_free = folder.room(self.dst), int(self.request.get("min_free") or 0)
+        if need and free + back - need < min_free:
+            recipe = (self.request.get("owner") or {}).get("recipe")
+            where = f"min_free, recipes/{recipe}/recipe.toml" if recipe else "min_free"
+            spare = f" + {folder.human(min_free)} to stay free ({where})" if min_free else ""
+            extra = f" + {folder.human(back)} that this staging gives back first" if back else ""
+            missing = folder.human(need + min_free - free - back)
+            raise AgentError(
+                "not enough room to stage",
+                kind="space",
+                where=self.dst,
+                found=f"{folder.human(free)} free{extra}",
+                wanted=f"{folder.human(need)} for the data{spare}; {missing} missing",
+                next=f"make room on that file system{', or lower min_free' if min_free else ''}",
+            )
+
+    def _refuse_strangers(self, tasks: list[Task], adopter: Adopter) -> None:
+        """What others put here under a wanted name, and is not what is wanted, is not replaced."""
+        if self.lost:
+            return
+        copied = {task.wanted.name for task in tasks if task.do == COPY}
+
+        def differs(path: str, item: Wanted, seen: os.stat_result) -> bool:
+            if path == f"{self.dst}/{item.name}":
+                return item.name in copied
+            return seen.st_size != item.size or not strangers.proven(path, item, adopter)
+
+        ours = {*self.known, *(link.name for link in self.links)}
+        found = strangers.in_the_way(self.dst, self.wish, ours, differs)
+        if found:
+            raise strangers.refused(self.dst, found, self.wish)
+
+    def _adopt(self, tasks: list[Task], gone: list[str]) -> list[str]:
+        """Note when files of others were found and are kept. From such a folder nothing is taken away: what of it they
+        put there, and what came later, no longer can be told apart. Returns what goes.
+        """
+        there = {link.name for link in self.wish.links if not links.problem(self.dst, link)}
+        names = {task.wanted.name for task in tasks if task.do != COPY} | there
+        if not names <= {*self.known, *(link.name for link in self.links)} and not (self.lost or self.draft.is_there()):
+            index.adopt(self.request, self.dst)
+        entry = index.entry(str(self.request.get("store") or ""), self.dst)
+        if entry is None or not entry.adopted:
+            return gone
+        for name in gone:
+            self.reporter.log(f"left {self.dst}/{name}: no longer wanted, in a folder that had files before")
+        return []
+
+    def _refuse_sources(self, tasks: list[Task], gone: list[str]) -> None:
+        """No file goes, is replaced or becomes ours that a wanted file is read from."""
+        for task in tasks:
+            if task.do != KEEP or task.text:
+                itself.refuse_file(f"{self.dst}/{task.wanted.name}", task.wanted, mended=task.do == REPAIR)
+        itself.refuse_gone(self._paths(gone), (task.wanted for task in tasks if task.do in (COPY, REPAIR)))
+
+    def _refuse_used(self, names: list[str]) -> None:
+        """A file that exports have too is not taken away or replaced under a lane: that moves its link count."""
+        shared = [
+            name for name in names if folder.holds(self.dst, name) and os.lstat(f"{self.dst}/{name}").st_nlink > 1
+        ]
+        if shared and self.request.get("linked"):
+            from sparkbuild.agent.lane import (  # noqa: PLC0415 - most stagings replace nothing that is exported
+                record as lanes,
+                uses,
+            )
+
+            shelf = lanes.shelf_of(self.request)
+            title = Titles((*self.links, *self.wish.links)).of(shared[0])
+            what = f"replacing {title}, a file of exports,"
+            uses.refuse(self.request.get("store", ""), [self.dst], what, shelf)
+
+    def _open_up(self, todo: list[Task], gone: list[str], keep: set[str]) -> None:
+        """From here on the folder has no ledger, so that nothing takes it for whole."""
+        self.draft.start(list(self.known.values()), (*self.links, *self.wish.links))
+        if os.path.lexists(ledger.path_of(self.dst)):
+            os.unlink(ledger.path_of(self.dst))
+            fsync_folder(f"{self.dst}/{ledger.OURS}")
+        folder.clear_leftovers(self.dst, keep)
+        for name in gone:
+            self.reporter.log(f"removed {self.dst}/{name}: no longer wanted")
+            os.unlink(f"{self.dst}/{name}")
+        folder.sweep(self.dst, gone)
+        for task in todo:
+            if not task.text:
+                self.reporter.log(f"{task.do} {task.wanted.called}")
+            if task.reclaim:
+                os.unlink(f"{self.dst}/{task.wanted.name}")
+
+    def _make(self, tasks: list[Task]) -> tuple[list[Record], dict[str, stamps.Stamp], Maker]:
+        todo = [task for task in tasks if task.record is None or task.stamp is None]
+        work = _Counter(self.reporter, "stage", sum(task.to_write for task in todo))
+        self.meter.tick = work.moved
+        streams = min(self.streams, len(todo))
+        copier = Copier(self.algorithm, Buffers(streams), self.stop, work.moved)
+        maker = Maker(self.dst, copier, self.opener, self.draft)
+        made = iter(each(streams, todo, maker.make, self.stop))
+        records, proven = [], {}
+        for task in tasks:
+            if task.record is None or task.stamp is None:
+                record, stamp = next(made)
+            else:
+                record, stamp = task.record, task.stamp
+            records.append(record)
+            proven[record.name] = stamp
+        return records, proven, maker
+
+    def _close_up(self, records: list[Record], proven: dict[str, stamps.Stamp]) -> Ledger:
+        """The ledger comes back when what it says is on the disk."""
+        pointers = tuple(self.wish.links)
+        names = {record.name for record in records} | {link.name for link in pointers}
+        old = {*self.known, *(link.name for link in self.links)}
+        folder.sweep(self.dst, old - names)  # a killed run may have removed files, and not yet their folders
+        fields = (self.request["key"], self.request["parts"], self.algorithm, tuple(records))
+        made = Ledger(*fields, links=pointers, about=self.wish.about)
+        same = made == self.before._replace(at=made.at, seal=made.seal)
+        made = self.before if same and os.path.lexists(ledger.path_of(self.dst)) else ledger.write(self.dst, made)
+        stamps.write(self.dst, made, proven)
+        self.draft.end()
+        folder.clear_leftovers(self.dst, set())
+        return made
+
+    def _paths(self, names: list[str]) -> list[str]:
+        return [f"{self.dst}/{name}" for name in names]
+
+
+class _Counter:
+    """Bytes that passed in one phase, of `total` as far as was known beforehand; told from several threads."""
+
+    def __init__(self, reporter: Reporter, phase: str, total: int | None) -> None:
+        self._reporter, self._phase, self._total = reporter, phase, total
+        self._guard, self._done = threading.Lock(), 0
+
+    def moved(self, size: int) -> None:
+        with self._guard:
+            self._done += size
+            total = None if self._total is None else max(self._total, self._done)
+            self._reporter.progress(self._phase, self._done, total)
+
+
+def _existing(path: str) -> str:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+_NOTHING = Ledger("", {}, "", ())

@@ -1,0 +1,254 @@
+"""Is what was staged still there, and still the same? Answered from the ledger beside it, never from the source.
+
+Quick, on every serve: each file's stamp (with ctime) as it was when its content was last proven, and a little of it
+read afresh: the 64 KiB at its head and its tail, and random chunks, 4 per file and at most 16 (64 MiB) per folder.
+Where heads and tails would be more than 512 reads, it is as many, others each time. A stamp that moved costs one re-
+hash of that file. Stamps find whatever went through the file system; the samples are for what did not (a bad disk, a
+restored image), and being drawn anew each time they look elsewhere on every serve. Nothing is written down of where
+they looked: `scrub` is what reads everything in turn.
+Folders below 1 MiB are sampled only in proportion to their size (1 in 64 at least), so that a thousand small ones cost
+no thousand disk seeks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.ledger import content, digest, evicted, folder, ledger, links, stamps
+from sparkbuild.agent.ledger.content import Found, Moved, Piece
+from sparkbuild.agent.ledger.digest import CHUNK
+from sparkbuild.agent.ledger.draft import Draft
+from sparkbuild.agent.ledger.index import before
+from sparkbuild.agent.ledger.ledger import Ledger, Record
+from sparkbuild.agent.ledger.shape import END, Shape
+from sparkbuild.agent.ledger.titles import Titles
+from sparkbuild.agent.stage.streams import each
+from sparkbuild.agent.wire.protocol import Reporter
+
+_RANDOM = 4  # chunks per file
+_SAMPLES = 16  # chunks per folder
+_ENDS = 512  # heads and tails per folder, and small files as a whole; at most 64 MiB
+_READERS = 4  # of heads and tails: each waits for the disk most of the time
+_SMALL = 1 << 20  # bytes of a folder that is always sampled
+_RARELY = 64
+_NOTHING = {"bytes": 0, "chunks": 0, "whole": ()}
+
+
+def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]:
+    """Query {"store", "dst", "key", "full", "linked", "what", "of": recipe/block, "source": true}; see `_fact` for
+    the answer. Content is only looked at when the ledger has that key (an empty or missing key is any).
+
+    Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read, "begun":
+    a staging (or a removal) did not end there, "evicted": see `evicted.told`, "before": see `index.before`}. Then, and
+    with another key, "to_write" is what staging would write, "wanted" all that it would have in the folder, and "about"
+    what the source is, if the query has "what" (see `wanted.of_request`) and the source is there; of the source only
+    tables of contents are read. "refused" says why it cannot be staged, see `expected`; also where something is to be
+    mended, and with "source", which is for data that is to be staged again though it may be whole.
+    """
+    dst = inside(query.get("store", ""), query["dst"])
+    if query.get("key") and not query.get("full") and not query.get("source"):
+        still = stamps.unmoved(dst, query["key"])
+        if still is not None and still[0] < _SMALL and not _sampled(still[0]):
+            fact = {"present": True, "key": query["key"], "bytes": still[0], "about": still[1], "to_write": 0}
+            return {**fact, "problems": [], "checked": dict(_NOTHING)}
+    try:
+        made = ledger.read(dst)
+    except ledger.LedgerError as error:
+        text = f"the ledger in {dst} is unreadable: {error}"
+        return {"present": False, "busy": "", "problem": text, **_expected(query, None)}
+    if made is None:
+        gone = {**evicted.told(query.get("store", ""), dst), **before(query, dst)}
+        begun = os.path.lexists(Draft(dst).path)
+        return {"present": False, "busy": folder.busy(dst), "begun": begun, **gone, **_expected(query, None)}
+    if query.get("key") not in (None, "", made.key):
+        return {**_fact(made, [], _Checked(), 0), **_expected(query, made)}
+    fact = _Look(dst, made, moved or (lambda _size: None), query).result()
+    if not fact["problems"] and not query.get("source"):
+        return fact
+    return {**fact, "refused": _expected(query, made)["refused"]}
+
+
+def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
+    from sparkbuild.agent.stage.forecast import expected  # noqa: PLC0415 - most looks find all as it should be
+
+    return expected(query, made)
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "dst", "key", "full": true}; the fact as result. `full` reads every chunk of every file."""
+    guard, done = threading.Lock(), 0
+    wanted = dict(request, full=request.get("full", True))
+
+    def moved(size: int) -> None:
+        nonlocal done
+        with guard:
+            done += size
+            reporter.progress("verify", done, None)
+
+    return observe(wanted, moved)
+
+
+class _Checked:
+    """How the answer was come by: bytes and chunks read, files that were read whole."""
+
+    def __init__(self) -> None:
+        self.bytes = self.chunks = 0
+        self.whole: list[str] = []
+
+
+def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked, beside: int) -> dict[str, Any]:
+    """{"present", "key", "parts", "about", "bytes": of data in all files, "problems": [{"file", "text", "bytes": to be
+    written again}], "to_write": sum of these, "beside": see `expected`, "checked": {"bytes", "chunks", "whole":
+    [names]}}.
+    """
+    return {
+        "present": True,
+        "key": made.key,
+        "parts": made.parts,
+        "about": made.about,
+        "bytes": made.total,
+        "problems": problems,
+        "to_write": sum(problem["bytes"] for problem in problems),
+        "beside": beside,
+        "checked": {"bytes": checked.bytes, "chunks": checked.chunks, "whole": checked.whole},
+    }
+
+
+class _Look:
+    """One look at one folder."""
+
+    def __init__(self, dst: str, made: Ledger, moved: Moved, query: dict[str, Any]) -> None:
+        self.dst, self.made, self.moved = dst, made, moved
+        self.full, self.linked = bool(query.get("full")), bool(query.get("linked"))
+        self.guard = threading.Lock()
+        self.checked = _Checked()
+        self.problems: list[dict[str, Any]] = []
+        self.beside = 0
+        self.known = stamps.read(dst, made)
+        self.proven: dict[str, stamps.Stamp] = {}
+        self.titles = Titles(made.links)
+
+    def result(self) -> dict[str, Any]:
+        trusted = [record for record in self.made.files if self._file(record)]
+        for record in self._sample(trusted):
+            del self.proven[record.name]  # its stamp lies, so that staging reads all of it as well
+            self._read_whole(record, remember=False)
+        for link in self.made.links:
+            text = links.problem(self.dst, link)
+            if text:
+                self.problems.append({"file": link.name, "text": text, "bytes": 0})
+        if self.proven != self.known:
+            stamps.write(self.dst, self.made, self.proven)
+        return _fact(self.made, self.problems, self.checked, self.beside)
+
+    def _file(self, record: Record) -> bool:
+        """Look at one file; True when its stamp says that nobody touched it."""
+        found, text = content.standing(f"{self.dst}/{record.name}")
+        if found is None:
+            self._problem(record, text, record.data)
+            return False
+        if found.st_nlink > 1 and not self.linked:
+            text = f"has {found.st_nlink} names (hard links): a write to another one would change it"
+            self.beside += found.st_blocks * 512
+            self._problem(record, text, record.data)
+            return False
+        stamp = stamps.of(found)
+        if self.full or self.known.get(record.name) != stamp or found.st_size != record.size:
+            stamps.let_settle(found)
+            self._read_whole(record)
+            return False
+        self.proven[record.name] = stamp
+        return True
+
+    def _read_whole(self, record: Record, *, remember: bool = True) -> None:
+        found = content.check(f"{self.dst}/{record.name}", record, self._moved)
+        self.checked.whole.append(record.name)
+        if found.text:
+            self._problem(record, found.text, self._to_mend(record, found))
+        elif found.stat is not None and remember:
+            self.proven[record.name] = stamps.of(found.stat)
+        elif not remember:  # right when read again: a cable or memory fault, not to be passed over in silence
+            self._problem(record, "was read wrong once and right once: check the disk of this node", 0)
+
+    def _to_mend(self, record: Record, found: Found) -> int:
+        """Bytes that mending writes: what has more names is left to these, and is made anew beside them."""
+        there, _ = content.standing(f"{self.dst}/{record.name}")
+        if there is None or there.st_nlink == 1:
+            return _bytes_of(record, found)
+        self.beside += there.st_blocks * 512
+        return record.data
+
+    def _sample(self, files: list[Record]) -> list[Record]:
+        """Read a little of files whose stamps are right; returns the files where it was wrong."""
+        near, far = _picks(files)
+        wrong = {record.name: record for record in each(_READERS, near, self._wrong, threading.Event()) if record}
+        buffer = memoryview(bytearray(min(CHUNK, max((end - first for _, first, end, _ in far), default=0))))
+        wrong |= {record.name: record for piece in far if (record := self._wrong(piece, buffer))}
+        return list(wrong.values())
+
+    def _wrong(self, piece: Piece, buffer: memoryview) -> Record | None:
+        """The file, when this piece of it is not what was staged."""
+        try:
+            with content.opened(f"{self.dst}/{piece.record.name}", scattered=True) as pages:
+                right = content.is_right(pages, piece, buffer, self._moved)
+        except OSError:
+            right = False
+        return None if right else piece.record
+
+    def _moved(self, size: int) -> None:
+        with self.guard:  # two readers call this
+            self.checked.bytes += size
+            self.checked.chunks += 1
+        self.moved(size)
+
+    def _problem(self, record: Record, text: str, size: int) -> None:
+        self.problems.append({"file": record.name, "text": f"{self.titles.of(record.name)} {text}", "bytes": size})
+
+
+def _bytes_of(record: Record, found: Found) -> int:
+    shape = Shape(record.size, record.extents)
+    return sum(map(shape.weight, found.bad))
+
+
+def _picks(files: list[Record]) -> tuple[list[Piece], list[Piece]]:
+    """What to read afresh: heads, tails and small files, none too big for the small buffer of `each`; random chunks."""
+    near: list[Piece] = []
+    far: list[Piece] = []
+    for record in files:
+        if not record.size:
+            continue
+        if digest.function(record.digest) is None:
+            return [], []  # cannot be computed here: stamps alone, and sha256 when one moves
+        if record.size <= 2 * END:
+            near.append(content.chunk(record, 0))
+            continue
+        known = content.ends(record)
+        near += known
+        shape = Shape(record.size, record.extents)
+        filled = list(shape.with_data()) if record.extents else range(shape.chunks)
+        picked = {_random(len(filled)) for _ in range(_RANDOM)}
+        far += [content.chunk(record, filled[at]) for at in picked | (set() if known else {0, len(filled) - 1})]
+    far = _drawn(far, _SAMPLES)
+    whole = {(piece.record.name, piece.first // CHUNK) for piece in far}
+    near = [piece for piece in near if (piece.record.name, piece.first // CHUNK) not in whole]
+    return _drawn(near, _ENDS), far
+
+
+def _drawn(picks: list[Piece], most: int) -> list[Piece]:
+    """So many of them at most, at random."""
+    while len(picks) > most:
+        picks[_random(len(picks))] = picks[-1]
+        picks.pop()
+    return picks
+
+
+def _sampled(total: int) -> bool:
+    """Whether a small folder is sampled this time: in proportion to its size."""
+    return _random(_SMALL) < max(total, _SMALL // _RARELY)
+
+
+def _random(below: int) -> int:
+    return int.from_bytes(os.urandom(8), "big") % below  # the module `random` takes longer to import than the look

@@ -1,0 +1,79 @@
+"""Take a file into this node's store: its bytes follow the request on stdin, for a node that cannot fetch it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from typing import Any
+
+from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, locked, write_json
+from sparkbuild.agent.store.artifacts import stamp_of
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, heard
+
+OWNS_STDIN = True
+_BLOCK = 1 << 20
+_CALLER_GONE = 143
+
+
+def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    """Request {"store", "path" in the store, "sha256", "size"}; result {"bytes": received now}.
+
+    The event {"event": "ready", "offset"} asks for the bytes from there on: what an earlier try left is kept, and read
+    into the digest. When the whole does not fit, nothing is kept: the next try begins anew. Error kind "integrity".
+    """
+    store, size = request["store"], int(request["size"])
+    path = inside(store, request["path"])
+    if os.path.isabs(request["path"]) or not path.startswith(os.path.normpath(store) + os.sep):
+        raise AgentError("a file is put only into the store", found=request["path"], wanted=f"a path in {store}")
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    with locked(os.path.join(folder, ".lock"), os.path.basename(path)):
+        part = f"{path}.part"
+        fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(fd, "r+b", buffering=0) as file:
+            digest, offset = _kept(file, size)
+            reporter.emit("ready", offset=offset)
+            _receive(file, digest, offset, size, reporter, patience=request.get("patience"))
+            if digest.hexdigest() != request["sha256"]:
+                os.unlink(part)
+                raise AgentError(
+                    f"{os.path.basename(path)} arrived as something else",
+                    kind="integrity",
+                    where=path,
+                    found=f"sha256 {digest.hexdigest()}",
+                    wanted=f"sha256 {request['sha256']}",
+                    next="run again: nothing was kept",
+                )
+            os.fsync(file.fileno())
+        os.chmod(part, 0o444)
+        keep_owner(part)
+        os.rename(part, path)
+        fsync_folder(folder)
+        with suppress(OSError):  # only a cache: the next look writes it
+            write_json(f"{path}.stamp", {"stamp": stamp_of(os.stat(path))})
+        return {"bytes": size - offset}
+
+
+def _kept(file: Any, size: int) -> tuple[Any, int]:
+    """The digest of what is there, and its length; a part that is longer than the file was begun for another."""
+    digest = hashlib.sha256()
+    if os.fstat(file.fileno()).st_size > size:
+        file.truncate(0)
+    while block := file.read(_BLOCK):
+        digest.update(block)
+    return digest, file.tell()
+
+
+def _receive(file: Any, digest: Any, offset: int, size: int, reporter: Reporter, *, patience: float | None) -> None:
+    done = offset
+    while done < size:
+        block = os.read(0, min(_BLOCK, size - done)) if heard(patience) else b""
+        if not block:
+            os._exit(_CALLER_GONE)  # the part stays, and the next try goes on from it
+        view = memoryview(block)
+        while view:
+            view = view[file.write(view) :]
+        digest.update(block)
+        done += len(block)
+        reporter.progress("send", done, size)

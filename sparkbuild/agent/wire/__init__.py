@@ -1,0 +1,1 @@
+"""How the agent talks, and the records that both sides share."""

@@ -1,0 +1,1 @@
+"""What one run does with a workspace: goals, facts, plan. Knows no doit."""

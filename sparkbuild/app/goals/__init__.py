@@ -1,0 +1,1 @@
+"""From the workspace to goals."""

@@ -1,0 +1,203 @@
+"""`doit stage:NAME --evict`: other staged data goes, as far as there is no room for what is to be staged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sparkbuild.app.space import shortage
+from sparkbuild.app.space.room import folder_of, may_need_room, needs
+from sparkbuild.core import units
+from sparkbuild.core.errors import NotMadeError, SpaceError
+from sparkbuild.core.plan import Plan
+from sparkbuild.nodes.ask import everywhere, survey
+from sparkbuild.staging.eviction import Eviction, Folder, Need, choose, folders, split, stays, together, workspace
+
+if TYPE_CHECKING:
+    from sparkbuild.app.session import Session
+    from sparkbuild.core.goal import Goal
+
+Say = Callable[[str], Any]
+_LEAST = 50_000_000  # bytes of a staging that says something of how fast a node stages
+
+
+def planned(session: Session, made: Plan) -> tuple[Eviction, ...]:
+    """What would go. Asks the nodes on which something does not fit."""
+    short = [need for need in needs(session, made) if need.short]
+    if not short:
+        return ()
+    found = inventory(session, dict.fromkeys(need.node for need in short))
+    return tuple(one for need in short for one in _planned(session, made, need, found[need.node]))
+
+
+def told(session: Session, made: Plan, *, evict: bool = False) -> tuple[Plan, tuple[Eviction, ...]]:
+    """The plan, which says of what does not fit that it does not, and what would go for it, or with `evict` will."""
+    try:
+        found = planned(session, made)
+    except NotMadeError:
+        if evict:
+            raise
+        return made, ()
+    return shortage.told(made, found, evict=evict), found
+
+
+def inventory(session: Session, nodes: Iterable[str]) -> dict[str, list[Folder]]:
+    """What is staged on nodes, all asked at once. Raises NotMadeError when one does not answer."""
+    answers = survey(session.nodes.agent, {node: {"scheme": "inventory"} for node in nodes})
+    for node, answer in answers.items():
+        if "folders" not in answer:
+            found = answer.get("unreachable") or answer.get("problem") or "no answer"
+            raise NotMadeError(f"{node} does not say what is staged there", found=str(found), next="doit health")
+    return {node: folders(node, answer["folders"]) for node, answer in answers.items()}
+
+
+def _planned(session: Session, made: Plan, need: Need, found: list[Folder]) -> list[Eviction]:
+    """For what cannot be helped, each by itself; and for the others on that disk, together."""
+    wanted = _wanted(session, made, need.node)
+    mine, unreadable = workspace(session.root), unread(session)
+    named = {folder_of(session, goal) for goal in session.goals.by_task.values() if _is_staged(goal, need.node)}
+    here = [
+        msgspec.structs.replace(one, orphan=one.workspace == mine and named.isdisjoint((one.dst, *one.exports)))
+        for one in found
+        if one.device == need.device
+    ]
+    why = {one.dst: stays(one, wanted, mine, unreadable) for one in here}
+    free = [one for one in here if not why[one.dst]]
+    staying = tuple((one, why[one.dst]) for one in here if why[one.dst] and one.frees)
+    could = sum(one.frees for one in free)
+    lost, others = split(need, could)
+    evictions = [Eviction(one, None, staying, could) for one in lost]
+    rest = together(others) if others else None
+    if rest is not None and rest.short:
+        evictions.append(Eviction(rest, choose(rest, free), staying, could))
+    return evictions
+
+
+def _wanted(session: Session, made: Plan, node: str) -> dict[str, str]:
+    """Folders of a node that must stay: of the recipes that this run stages, and of protected ones."""
+    ours = {step.goal.uri.path.partition("/")[0] for step in made if step.goal.uri.scheme in {"staged", "export"}}
+    found = {}
+    for goal in session.goals.by_task.values():
+        recipe = goal.uri.path.partition("/")[0]
+        if not _is_staged(goal, node):
+            continue
+        if recipe in ours:
+            found[folder_of(session, goal)] = f"recipe {recipe}, which is to be staged, wants it"
+        elif session.workspace.recipes[recipe].spec.protect:
+            found.setdefault(folder_of(session, goal), f"recipe {recipe} is protected")
+    return found
+
+
+def _is_staged(goal: Goal, node: str) -> bool:
+    return goal.uri.scheme in {"staged", "export"} and goal.node == node
+
+
+def unread(session: Session) -> frozenset[str]:
+    """Recipes that are there and cannot be read: nobody knows what they want."""
+    return frozenset(name.partition("/")[2] for name in session.goals.problems if name.startswith("recipes/"))
+
+
+def show(session: Session, made: Plan, found: Iterable[Eviction], say: Say) -> None:
+    """Say what would go, and do nothing."""
+    unsized = [step.goal.task for step in made if may_need_room(step) and step.bytes is None]
+    if unsized:
+        say(f"how much {', '.join(unsized)} would write is not known: no room is made for it but min_free")
+    if not found:
+        say("nothing has to be removed: what is to be staged fits")
+    chosen = [one for eviction in found for one in eviction.chosen or ()]
+    node, dst = (max((len(text) for text in texts), default=0) for texts in _columns(chosen))
+    for one in chosen:
+        say(f"evict   {one.node:<{node + 2}}{one.dst:<{dst + 2}}{units.size(one.frees):>9}  {_text(session, one)}")
+    for eviction in found:
+        if eviction.chosen is None:
+            for line in str(shortage.refusal(eviction)).splitlines():
+                say(line)
+
+
+def _columns(chosen: list[Folder]) -> tuple[list[str], list[str]]:
+    return [one.node for one in chosen], [one.dst for one in chosen]
+
+
+def rows(found: Iterable[Eviction]) -> list[dict[str, Any]]:
+    """What would go, as `doit plan --json --evict` prints it; "enough" is false when nothing would, since it is not."""
+    fields = ("node", "dst", "recipe", "block", "exports", "orphan", "frees", "served_at", "staged_at")
+    return [
+        {
+            "node": one.need.node,
+            "tasks": list(one.need.tasks),
+            "missing": one.need.short,
+            "enough": one.chosen is not None,
+            "folders": [{name: getattr(folder, name) for name in fields} for folder in one.chosen or ()],
+        }
+        for one in found
+    ]
+
+
+def carry_out(session: Session, made: Plan, say: Say) -> None:
+    """Say what goes, and remove it. Raises SpaceError, with nothing removed, when that would not be enough."""
+    found = planned(session, made)
+    for eviction in found:
+        if eviction.chosen is None:
+            raise shortage.refusal(eviction)
+    show(session, made, found, say)
+    by_node: dict[str, list[Folder]] = {}
+    for eviction in found:
+        by_node.setdefault(eviction.need.node, []).extend(eviction.chosen or ())
+
+    def work(node: str) -> list[dict[str, Any]]:
+        tasks = [task for one in found if one.need.node == node for task in one.need.tasks]
+        request: dict[str, Any] = {"dsts": [one.dst for one in by_node[node]], "for": ", ".join(tasks)}
+        request["keep"] = sorted(_wanted(session, made, node))
+        done: list[dict[str, Any]] = session.nodes.agent(node).call("evict", request)["folders"]
+        return done
+
+    refused = []
+    for node, done in (everywhere(tuple(by_node), work) if by_node else {}).items():
+        for one in done:
+            if one["refused"]:
+                refused.append(f"{one['dst']} on {node}: {one['refused']}")
+                continue
+            session.runlog.write("evicted", node=node, folder=one["dst"], bytes=one["freed"], files=one["files"])
+            say(f"evicted {one['dst']} on {node}: {units.size(one['freed'])} given back{_left(one)}")
+    if refused:
+        raise SpaceError("not all that should make room could be removed", found="\n".join(refused), next="run again")
+
+
+def _left(done: dict[str, Any]) -> str:
+    if not done["others"]:
+        return ""
+    more = ", ..." if done["others"] > len(done["left"]) else ""
+    return f"; not ours, and left there: {', '.join(done['left'])}{more}"
+
+
+def _text(session: Session, one: Folder) -> str:
+    """Whose it is, when it was of use, and what it costs to have it again."""
+    served = f"last served {units.when(one.served_at)}" if one.served_at else "never served"
+    staged = f"staged {units.when(one.staged_at)}" if one.staged_at else "its staging never finished"
+    exports = f"; with its export{'s' if one.exports[1:] else ''} {', '.join(one.exports)}" if one.exports else ""
+    unwanted = ", which no recipe wants any more" if one.orphan and one.recipe in session.workspace.recipes else ""
+    return f"{whose(session, one)}{unwanted}; {served}, {staged}; {_cost(session, one)}{exports}"
+
+
+def whose(session: Session, one: Folder) -> str:
+    """`recipe:block`, and what has become of the recipe."""
+    name = f"{one.recipe}:{one.block.replace('/', ':')}"
+    if one.workspace != workspace(session.root):
+        return f"{name} of {one.workspace or 'an unknown workspace'}"
+    if one.recipe in session.workspace.recipes or one.recipe in unread(session):
+        return name
+    return f"{name}, whose recipe is gone"
+
+
+def _cost(session: Session, one: Folder) -> str:
+    before = session.made_before()
+    last = before.get(f"staged://{one.node}/{one.recipe}/{one.block}")
+    if last is not None and one.workspace == workspace(session.root):
+        return f"took {units.duration(last.seconds)} to stage"
+    like = [made for uri, made in before.items() if uri.startswith(f"staged://{one.node}/") and made.bytes >= _LEAST]
+    seconds, size = sum(made.seconds for made in like), sum(made.bytes for made in like)
+    if seconds and one.total:
+        return f"about {units.duration(one.total * seconds / size)} to stage again"
+    return "how long it took to stage is not known"

@@ -1,0 +1,71 @@
+"""A plan's rows of staging say which reads the source, and which takes the bytes from another node or folder."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sparkbuild.core import units
+from sparkbuild.core.plan import RUN, Plan, Step
+from sparkbuild.core.reasons import Reason
+from sparkbuild.staging.routes import SOURCE, repeated, routes
+
+if TYPE_CHECKING:
+    from sparkbuild.app.session import Session
+
+_COPIES = "copies it from"
+
+
+def told(session: Session, made: Plan, refused: Container[str] = ()) -> Plan:
+    """The plan with a line for each step that stages what several nodes want. Targets that are `refused` read nothing,
+    and give nothing.
+    """
+    tried = [step for step in made if step.goal.target not in refused]
+    again = repeated(tried)
+    holders: dict[str, list[str]] = {}
+    for step in tried:
+        if step.goal.uri.scheme == "staged" and step.state == RUN and step.goal.spec.shared:
+            known = holders.setdefault(step.goal.key.digest, [])
+            known += [node for node, _ in session.holders(step.goal) if node not in known]
+    found = routes(tried, {key: nodes[::-1] for key, nodes in holders.items()})
+
+    def seen(step: Step) -> Step:
+        target = step.goal.target
+        if target in again:
+            text = f"comes with {again[target].task}: it is the same folder"
+            return msgspec.structs.replace(step, bytes=0, reasons=(*step.reasons, Reason("route", text)))
+        return _with(step, found[target]) if target in found else step
+
+    return Plan(tuple(map(seen, made)))
+
+
+def _with(step: Step, giver: str) -> Step:
+    if not step.goal.spec.shared or step.bytes == 0:
+        return step
+    text = f"takes it from {giver}, over the fabric"
+    if giver == SOURCE:
+        text = "reads the source"
+    elif giver == step.goal.node:
+        text = f"{_COPIES} another folder of {giver}"
+    return msgspec.structs.replace(step, reasons=(*step.reasons, Reason("route", text)))
+
+
+def total(made: Plan) -> str:
+    """The bytes of a plan's staging: from the sources, between nodes, and within one; "" when all are read there."""
+    sums = {"of it from the source": 0, "between nodes": 0, "from another folder of the same node": 0}
+    for step in made:
+        if step.goal.uri.scheme == "staged":
+            sums[_way(step)] += step.bytes or 0
+    first, *others = sums
+    if not any(sums[name] for name in others):
+        return ""
+    return ", ".join(f"{units.size(sums[name])} {name}" for name in sums if sums[name] or name == first)
+
+
+def _way(step: Step) -> str:
+    text = next((reason.text for reason in step.reasons if reason.part == "route"), "")
+    if text.startswith(_COPIES):
+        return "from another folder of the same node"
+    return "between nodes" if text.startswith("takes") else "of it from the source"

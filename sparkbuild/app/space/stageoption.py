@@ -1,0 +1,61 @@
+"""`doit serve:NAME --stage=auto|skip|force`: staged data below a lane is looked at, left alone, or read in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from doit.exceptions import InvalidCommand
+
+from sparkbuild.core.errors import NotMadeError, SparkbuildError
+from sparkbuild.core.plan import OK, RUN, Step, Verdict, closure
+from sparkbuild.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from sparkbuild.app.session import Session
+    from sparkbuild.core.goal import Goal
+
+AUTO, SKIP, FORCE = "auto", "skip", "force"
+SKIPPED = Verdict(OK, (), 0, None, "not looked at (--stage=skip)")
+
+
+def checked(value: str) -> str:
+    """The option's value. Raises InvalidCommand for one that is none."""
+    if value not in (AUTO, SKIP, FORCE):
+        raise InvalidCommand(f"--stage takes auto, skip or force, and {value or 'nothing'} is none of these")
+    return value
+
+
+def below(goals: Iterable[Goal], value: str) -> dict[str, str]:
+    """What is to become of the staged goals below lanes: the option's value by target."""
+    checked(value)
+    lanes = [goal for goal in goals if goal.uri.scheme == "lane"]
+    if value == AUTO:
+        return {}
+    schemes = ("staged", "export") if value == SKIP else ("staged",)
+    return {goal.target: value for goal in closure(lanes) if goal.uri.scheme in schemes}
+
+
+def forced(verdict: Verdict) -> Verdict:
+    """What looks right is read in full all the same."""
+    if verdict.state != OK:
+        return verdict
+    return Verdict(RUN, (Reason("stage", "is read in full and mended (--stage=force)"),), 0, verdict.fact)
+
+
+def missing(session: Session, step: Step, asked: Mapping[str, str]) -> SparkbuildError | None:
+    """Why a lane cannot be launched with the data that is there: a folder of it is not."""
+    if step.goal.uri.scheme != "lane" or step.state == OK:
+        return None
+    skipped = [goal for goal in closure([step.goal]) if asked.get(goal.target) == SKIP and goal.uri.scheme == "staged"]
+    from sparkbuild.app.space.room import folder_of, rooms  # noqa: PLC0415 - only with --stage=skip
+
+    found = rooms(session, skipped)
+    gone = [goal for goal in skipped if goal.target in found and found[goal.target]["exists"] is False]
+    if not gone:
+        return None
+    return NotMadeError(
+        f"{step.goal.task} cannot be launched with --stage=skip: what it is to read is not there",
+        found="\n".join(f"{goal.node} has no folder {folder_of(session, goal)} ({goal.task})" for goal in gone),
+        next=f"doit {step.goal.task}, which stages it",
+    )

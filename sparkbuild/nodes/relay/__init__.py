@@ -1,0 +1,1 @@
+"""Bytes from node to node."""

@@ -1,0 +1,1 @@
+"""One call of an agent, whatever the way to it."""

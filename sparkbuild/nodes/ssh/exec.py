@@ -1,0 +1,148 @@
+"""One command on a node: its output line by line, its stdin in pieces, an orderly end whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+
+import paramiko
+
+from sparkbuild.core.interrupt import cancel
+from sparkbuild.nodes.rpc.pieces import PIECE
+from sparkbuild.nodes.ssh.link import Link
+from sparkbuild.nodes.ssh.stream import BROKEN, hang_up
+
+PULSE = 5.0  # seconds between two signs of life to the agent
+PATIENCE = 60.0  # seconds without one until the agent ends itself: a dead link tells it nothing
+_POLL = 0.2  # seconds between two looks whether the run was told to stop
+_EXIT = 10.0  # seconds an exit code may come later than the end of the output
+_KEPT = 1 << 16  # bytes of stderr
+_LONGEST = 64 << 20  # bytes of one line
+
+
+class Exec:
+    """A running command. Leaving the `with` block ends it: its stdin closes, and the agent ends with that.
+
+    `final`: goes on though the run was told to stop. `pulse`: line ends are sent now and then, by which the command
+    knows that somebody is here.
+    """
+
+    def __init__(self, link: Link, command: str, *, final: bool = False, pulse: bool = False) -> None:
+        self._final = final
+        self._pulse = pulse
+        self._link = link
+        self._check()
+        self.channel: paramiko.Channel = link.session(command)
+        self.channel.settimeout(_POLL)
+        self._stderr = bytearray()
+        # undrained, stderr would fill its window, and the command would wait for ever
+        self._drain = threading.Thread(target=self._read_stderr, daemon=True)
+        self._drain.start()
+        self._rest = b""
+
+    def __enter__(self) -> Exec:  # noqa: PYI034 - Self is not in Python 3.10
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        hang_up(self.channel)
+
+    def lines(self) -> Iterator[bytes]:
+        """Its output, line by line, until it ends. NodeError when the connection is lost before that."""
+        pieces: list[bytes] = []
+        while data := self._receive():
+            *whole, rest = data.split(b"\n")
+            for line in whole:
+                yield b"".join((*pieces, line))
+                pieces = []
+            if rest:
+                pieces.append(rest)
+        if pieces:
+            yield b"".join(pieces)
+
+    def line(self) -> bytes:
+        """One line, and nothing of what follows it; b"" at the end."""
+        line = bytearray()
+        while len(line) < _LONGEST and (data := self._receive(1)):
+            if data == b"\n":
+                return bytes(line) or b" "
+            line += data
+        return bytes(line)
+
+    def send(self, data: bytes) -> bool:
+        """Write to its stdin; False when it does not read any more."""
+        at = 0
+        while at < len(data):
+            try:
+                size = self.channel.send(data[at : at + PIECE])
+            except TimeoutError:
+                self._check()
+                continue
+            except BROKEN:
+                size = 0
+            if size == 0:
+                self._alive()
+                return False
+            at += size
+        return True
+
+    def end_input(self) -> None:
+        """Nothing more will be sent."""
+        with contextlib.suppress(*BROKEN):
+            self.channel.shutdown_write()
+
+    def code(self) -> int:
+        """Its exit code, once its output is at its end; -1 when there is none (it was killed)."""
+        end = time.monotonic() + _EXIT
+        while not self.channel.exit_status_ready() and time.monotonic() < end:
+            self._check()
+            self._alive()
+            self.channel.status_event.wait(_POLL)
+        return self.channel.recv_exit_status() if self.channel.exit_status_ready() else -1
+
+    def stderr(self) -> str:
+        """The end of what it said there."""
+        self._drain.join(timeout=1.0)
+        return self._stderr.decode(errors="replace")
+
+    def _receive(self, size: int = 1 << 16) -> bytes:
+        while True:
+            try:
+                data: bytes = self.channel.recv(size)
+            except TimeoutError:
+                self._check()
+                continue
+            if not data:
+                self._check()
+                self._alive()
+            return data
+
+    def _read_stderr(self) -> None:
+        last = time.monotonic()
+        while True:
+            try:
+                if self._pulse and time.monotonic() - last > PULSE:
+                    last = time.monotonic()
+                    self.channel.send(b"\n")
+                data = self.channel.recv_stderr(1 << 14)
+            except TimeoutError:
+                continue
+            except BROKEN:
+                return
+            if not data:
+                return
+            self._stderr += data
+            del self._stderr[:-_KEPT]
+
+    def _check(self) -> None:
+        if not self._final:
+            cancel.check()
+
+    def _alive(self) -> None:
+        transport = self.channel.get_transport() if hasattr(self, "channel") else None
+        if transport is not None and not transport.is_active():
+            raise self._link.lost(transport.get_exception())

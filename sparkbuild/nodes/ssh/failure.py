@@ -1,0 +1,124 @@
+"""What is said when an ssh connection cannot be made or is lost: node, user, address, what was found, what to do."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.ssh.config import Target
+from sparkbuild.nodes.ssh.hostkeys import HostKey, Opinion
+
+
+def not_connected(target: Target, error: OSError) -> NodeError:
+    """No TCP connection."""
+    what, wanted, advice = f"{target.name} cannot be reached", "an ssh server there", ""
+    if isinstance(error, socket.gaierror):
+        found = f"the name {target.host!r} cannot be resolved: {error.strerror}"
+        wanted, advice = "", "set `address` in config.toml, or HostName in ~/.ssh/config"
+    elif isinstance(error, TimeoutError) or error.errno == errno.ETIMEDOUT:
+        found = f"no answer within {target.timeout:g} s"
+        advice = f"is it switched on, is its network up? ping {target.host}"
+    elif error.errno == errno.ECONNREFUSED:
+        found = f"port {target.port} refuses: nothing listens there"
+        advice = "is sshd running there; is `port` in config.toml right?"
+    elif error.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH}:
+        found = f"no route: {error.strerror}"
+        advice = f"is it switched on, and on a network of this machine? ip route get {target.host}"
+    else:
+        found = error.strerror or str(error)
+    return NodeError(what, where=target.where, found=found, wanted=wanted, next=advice)
+
+
+def no_way_on(via: Target, host: str, port: int, error: BaseException) -> NodeError:
+    """A jump host, or a node, does not connect to what is behind it."""
+    code = getattr(error, "code", 0)
+    found = "its sshd forbids it (AllowTcpForwarding)" if code == 1 else f"from there it cannot be reached: {error}"
+    return NodeError(f"{via.name} does not lead on to {host}:{port}", where=via.where, found=found)
+
+
+def no_session(target: Target, said: str) -> NodeError:
+    """The server opens no session."""
+    return NodeError(
+        f"{target.name} opens no session",
+        where=target.where,
+        found=said,
+        next="MaxSessions in its sshd_config allows how many there may be at once (10 unless set)",
+    )
+
+
+def no_listening(target: Target, said: str) -> NodeError:
+    """The server does not listen for us."""
+    return NodeError(
+        f"{target.name} does not pass connections back",
+        where=target.where,
+        found=said,
+        wanted="AllowTcpForwarding yes in its sshd_config",
+    )
+
+
+def dropped(error: BaseException) -> bool:
+    """Whether the other side hung up before it said anything, as sshd does when many log in at once."""
+    text = str(error)
+    return isinstance(error, EOFError | ConnectionResetError) or "banner" in text
+
+
+def not_ssh(target: Target, error: BaseException, took: float) -> NodeError:
+    """Something is there, but no ssh handshake came of it within `took` seconds."""
+    text = str(error) or type(error).__name__
+    found = f"no ssh handshake: {text}"
+    if took >= target.timeout - 1:
+        found = f"it took the connection, and said nothing for {took:.0f} s"
+    elif "banner" in text.lower():
+        found = f"what listens on port {target.port} does not talk ssh: {text}"
+    elif "incompatible" in text.lower():
+        found = f"no common algorithms: {text}"
+    return NodeError(
+        f"{target.name} does not complete an ssh connection",
+        where=target.where,
+        found=found,
+        wanted="an OpenSSH server that is not overloaded",
+        next=f"ssh -v -p {target.port} {target.user}@{target.host} true",
+    )
+
+
+def lost(target: Target, error: BaseException | None) -> NodeError:
+    """A connection that was there is gone."""
+    text = str(error or "")
+    quiet = not text or text in {"Socket is closed", "SSH session not active", "Timeout opening channel."}
+    return NodeError(
+        f"lost the connection to {target.name}",
+        where=target.where,
+        found="it answers no more" if quiet else text,
+        next="look whether it runs, then run again: what was done is kept",
+    )
+
+
+def key_not_accepted(target: Target, shown: HostKey, opinion: Opinion) -> NodeError:
+    """The host key is not known, or is another than the one that is."""
+    trust = f"doit trust {target.name}"
+    found = f"{shown.type} {shown.fingerprint}"
+    if opinion.state == "unknown":
+        return NodeError(
+            f"the host key of {target.name} is not known",
+            where=target.where,
+            found=found,
+            next=f"{trust}, after comparing the fingerprint with the node's own",
+        )
+    if opinion.state == "revoked":
+        return NodeError(
+            f"the host key of {target.name} was revoked",
+            where=target.where,
+            found=f"{found}, revoked in {opinion.where}",
+            next="give the node a new key: ssh-keygen -A there, after removing the old one",
+        )
+    advice = f"{trust}, if the node was installed anew; otherwise somebody may be in between"
+    if opinion.pinned:
+        advice = "correct host_key in config.toml, if the node was installed anew; otherwise somebody may be in between"
+    return NodeError(
+        f"the host key of {target.name} has changed" if not opinion.pinned else f"{target.name} has another host key",
+        where=target.where,
+        found=found,
+        wanted=", ".join(opinion.wanted) + f" ({opinion.where})",
+        next=advice,
+    )

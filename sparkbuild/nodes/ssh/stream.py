@@ -1,0 +1,73 @@
+"""A channel of an ssh connection as a real socket, so that anything which works on sockets works on it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+import paramiko
+
+from sparkbuild.nodes.rpc.pieces import PIECE
+
+BROKEN = (OSError, EOFError, paramiko.SSHException)  # what a channel raises when its connection is gone
+
+
+def hang_up(channel: paramiko.Channel) -> None:
+    """Close a channel; fine when its connection is gone."""
+    with contextlib.suppress(*BROKEN):
+        channel.close()
+
+
+def joined(channel: paramiko.Channel) -> socket.socket:
+    """A socket whose other end is the channel. Ends of either direction are passed on; closing it closes the channel,
+    and the loss of the connection closes it.
+    """
+    ours, theirs = socket.socketpair()
+    channel.settimeout(None)
+    join(channel, theirs)
+    return ours
+
+
+def join(channel: paramiko.Channel, other: socket.socket) -> None:
+    """Copy both ways between a channel and a socket in the background, then close both."""
+    down = threading.Thread(target=_down, args=(channel, other), daemon=True)
+    up = threading.Thread(target=_up, args=(channel, other, down), daemon=True)
+    down.start()
+    up.start()
+
+
+def _down(channel: paramiko.Channel, other: socket.socket) -> None:
+    """From the node."""
+    try:
+        while data := channel.recv(PIECE):
+            other.sendall(data)
+    except OSError:
+        hang_up(channel)  # nobody reads it here
+    with contextlib.suppress(OSError):
+        # The answer is whole, and no request will find anybody: hang up, as the engine did.
+        other.shutdown(socket.SHUT_RDWR)
+
+
+def _up(channel: paramiko.Channel, other: socket.socket, down: threading.Thread) -> None:
+    """To the node."""
+    gone = True  # a socket that is closed with something unread is an error here, not an end
+    with contextlib.suppress(*BROKEN):
+        while data := other.recv(PIECE):
+            channel.sendall(data)
+        channel.shutdown_write()
+        gone = _is_closed(other)
+    if gone:
+        hang_up(channel)
+    down.join()
+    hang_up(channel)
+    other.close()
+
+
+def _is_closed(other: socket.socket) -> bool:
+    """Whether the other end was closed, and not only its sending half."""
+    import select  # noqa: PLC0415
+
+    poll = select.poll()
+    poll.register(other, 0)
+    return bool(poll.poll(0))

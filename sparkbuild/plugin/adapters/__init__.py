@@ -1,0 +1,1 @@
+"""Where doit asks us: state, up-to-date, runners, reports."""

@@ -1,0 +1,1 @@
+"""The commands of doit, ours and replaced ones."""

@@ -1,0 +1,256 @@
+"""What all our commands share: clean errors, signals, and the facts as doit's judge of up-to-date."""
+
+from __future__ import annotations
+
+import fnmatch
+import gc
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from doit.cmd_base import DoitCmdBase
+from doit.cmdparse import CmdParseError
+from doit.exceptions import InvalidCommand
+
+from sparkbuild.app.spoken import spoken
+from sparkbuild.core import STATE
+from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.interrupt import handling
+from sparkbuild.nodes.local.ahead import Ahead
+from sparkbuild.nodes.local.process import ask_facts
+
+if TYPE_CHECKING:
+    from sparkbuild.app.session import Session
+    from sparkbuild.core.goal import Goal
+
+HELP = frozenset({"--help", "-h"})
+
+
+class FactCommand(DoitCmdBase):  # type: ignore[misc]
+    """Mixed in before a doit command. In a folder that is no workspace of ours, doit's own behaviour is left alone."""
+
+    execute_tasks = False
+    needs_tasks = True  # False: works on goals alone, and does not pay for making a doit task of each
+
+    def execute(self, params: Any, args: Any) -> Any:
+        """See doit; every error that a user can cause is one message, never a traceback."""
+        gc.disable()  # nothing made while loading is garbage; `run` turns it on again
+        ahead = self._ask_ahead(args)
+        with handling():
+            try:
+                self.loader.setup(params)
+                params.update_defaults(self.loader.load_doit_config())
+                if params["backend"] != "sparkbuild":
+                    return super().execute(params, args)
+                from sparkbuild.app.session import session  # noqa: PLC0415 - after the question was asked
+
+                self.session_or_none = session(ahead=ahead)
+                self.prepare()
+                if not self.needs_tasks:
+                    return self._execute_without_tasks(params, args)
+                from sparkbuild.plugin.adapters.dependencies import Dependencies  # noqa: PLC0415
+
+                self.dep_manager = Dependencies(
+                    self._backends.get("sparkbuild"),
+                    params["dep_file"],
+                    checker_cls=self.get_checker_cls(params["check_file_uptodate"]),
+                    codec_cls=self.get_codec_cls(params["codec_cls"]),
+                )
+                return super().execute(params, args)
+            except SparkbuildError as error:
+                raise InvalidCommand(spoken(str(error))) from error
+            except InvalidCommand as error:
+                raise InvalidCommand(spoken(str(error))) from error
+            except BrokenPipeError:
+                # `doit plan | head`: the reader has seen enough; Python would complain again at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 141
+            except OSError as error:
+                raise InvalidCommand(_refused(error)) from error
+            finally:
+                if self.session_or_none is not None:
+                    self.session_or_none.close()
+
+    asks = False  # True: looks at nodes, so last time's question is worth asking early
+
+    def _ask_ahead(self, args: Any) -> Ahead | None:
+        if not self.asks:
+            return None
+        ahead = Ahead(os.path.join(STATE, "ahead"), [self.name, *map(str, args)], ask_facts)
+        ahead.start()
+        return ahead
+
+    def prepare(self) -> None:
+        """Called when the workspace is read and before tasks are made."""
+
+    def _execute_without_tasks(self, params: Any, args: Any) -> Any:
+        params["pos_args"] = args
+        names = self._execute.__code__.co_varnames[1 : self._execute.__code__.co_argcount]
+        return self._execute(**{name: params[name] for name in names})
+
+    def parse_execute(self, in_args: Any) -> Any:
+        """Options may stand before or after names; doit's getopt stops at the first name. Not so for `run`, where what
+        follows a task are that task's own options. `--help` is the same as `doit help COMMAND`.
+        """
+        words: list[str] = list(in_args)
+        if HELP.intersection([*itertools.takewhile(_is_option, words)] if self.execute_tasks else words):
+            self.outstream.write(f"{self.help()}\n")
+            return 0
+        known = [f"--{option.long}" for option in self.cmdparser.options if option.long]
+        if not self.execute_tasks:
+            import getopt  # noqa: PLC0415
+
+            try:
+                options, names = getopt.gnu_getopt(words, self.cmdparser.get_short(), self.cmdparser.get_long())
+            except getopt.GetoptError as error:
+                raise InvalidCommand(spoken(self._no_option(error.opt, str(error), known))) from error
+            words = [piece for pair in options for piece in pair if piece] + names
+        try:
+            return super().parse_execute(words)
+        except CmdParseError as error:
+            from sparkbuild.plugin.adapters.misread import told  # noqa: PLC0415 - only after a typing error
+
+            raise InvalidCommand(spoken(told(str(error), self.name, words, known))) from error
+
+    def _no_option(self, option: str, text: str, known: list[str]) -> str:
+        from sparkbuild.plugin.adapters.misread import no_option  # noqa: PLC0415 - only after a typing error
+
+        if "not recognized" not in text:
+            return f"{text}; doit help {self.name} lists its options"
+        spelled = f"--{option}" if option and len(option) > 1 else f"-{option}"
+        return no_option(spelled, f"doit {self.name}", known, self.name)
+
+    session_or_none: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        """The workspace's session; an error in a folder without one."""
+        if self.session_or_none is None:
+            raise SparkbuildError(
+                "this dodo.py is not a sparkbuild workspace",
+                wanted="from sparkbuild.plugin.tasks import *  and  DOIT_CONFIG = config()",
+                next="python -m sparkbuild init DIR makes one",
+            )
+        return self.session_or_none
+
+    def known(self) -> dict[str, list[str]]:
+        """Every name that may be selected, with the tasks of goals behind it."""
+        goals = self.session.goals.by_task
+        names = {task: [task] for task in goals} | self.session.groups
+        names |= {goal.target: [task] for task, goal in goals.items()}
+        for task in getattr(self, "task_list", None) or ():
+            names.setdefault(task.name, [])
+        for name in self.session.stoppable():
+            names.setdefault(f"stop:{name}", [])
+        return names
+
+    def checked(self, names: Iterable[str], *, commands: bool = False) -> dict[str, list[str]]:
+        """Every known name; raises for one that is none, with a suggestion, or with the reason it is missing."""
+        known = self.known()
+        for name in names:
+            if name in known or "*" in name or name.startswith("-"):
+                continue
+            if not self.needs_tasks and not hasattr(self, "task_list"):
+                self.task_list = self.loader.load_tasks(cmd=self, pos_args=[])  # the user's own tasks, to suggest from
+                known = self.known()
+                if name in known:
+                    continue
+            problem = self.session.problem_for(name)
+            if problem is not None:
+                raise InvalidCommand(str(problem))
+            known_part = ":" not in name or name.split(":")[1] in self.session.workspace.images
+            lacking = self.session.lacking([name]) if known_part else {}  # else it is a typing error
+            if lacking:
+                raise InvalidCommand(_nothing_left(name, lacking.values()))
+            if name == "stage":
+                what = "no recipe has a [[staging]] block: there is nothing to stage"
+                raise InvalidCommand(f"{what}\n  next:   doit list")
+            raise InvalidCommand(_unknown(name, sorted(known), list(self.loader.cmd_names) if commands else []))
+        return known
+
+    def recipes(self, names: Iterable[str]) -> list[str]:
+        """Names of recipes, `serve:` before them or not; those that are broken too, since their lanes may still run."""
+        known = self.session.stoppable()
+        found = [name.removeprefix("serve:") for name in names]
+        for name in found:
+            if name not in known:
+                raise InvalidCommand(_unknown_recipe(name, sorted(known)))
+        return found
+
+    def chosen(self, names: Iterable[str]) -> tuple[Goal, ...]:
+        """The goals behind names, groups and `*` patterns taken apart; all that are asked for by name when none is."""
+        goals = self.session.goals.by_task
+        names = list(names)
+        if not names:
+            return tuple(goal for goal in goals.values() if not goal.transient)
+        known = self.checked(names)
+        found: dict[str, Goal] = {}
+        for name in names:
+            matching = self.matching(name, known) if "*" in name else known.get(name, [])
+            if not matching and "*" in name and not fnmatch.filter(known, name):
+                raise InvalidCommand(f"no task matches {name!r}\n  next:   doit list")
+            if not matching and not self.execute_tasks:
+                raise InvalidCommand(f"{name} is no goal: there is nothing to plan, it runs whenever it is asked for")
+            found |= {task: goals[task] for task in matching}
+        return tuple(found.values())
+
+    def matching(self, pattern: str, known: Mapping[str, list[str]]) -> list[str]:
+        """The goals that a pattern selects among the known names, those of groups that it fits as well."""
+        found = dict.fromkeys(task for name in fnmatch.filter(known, pattern) for task in known[name])
+        return [task for task in found if self.session.goals.is_part(task)]
+
+    def tell_problems(self, names: Iterable[str] = ()) -> int:
+        """Print what is wrong with parts of the workspace, or with those that groups among the names may lack goals
+        for want of; the number of problems.
+        """
+        named = list(names)
+        problems = self.session.lacking(named) if named else self.session.goals.problems
+        for error in problems.values():
+            sys.stderr.write(spoken(f"ERROR: {error}\n"))
+        return len(problems)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-")
+
+
+def _nothing_left(name: str, problems: Iterable[SparkbuildError]) -> str:
+    """There is no such group, and it may be for want of what cannot be read."""
+    lines = [line for error in problems for line in str(error).splitlines()]
+    return "\n".join([f"there is no task {name!r}: what it may stand for cannot be read", *(f"  {x}" for x in lines)])
+
+
+def _refused(error: OSError) -> str:
+    """The system refused: a read-only or foreign workspace, a full disk."""
+    where = str(error.filename or "")
+    lines = ["the system refused what this command needs", f"  found:  {error.strerror or error}"]
+    if where:
+        lines += [f"  where:  {where}", f"  next:   ls -ld '{where}'; df '{os.path.dirname(where) or '.'}'"]
+    return "\n".join(lines)
+
+
+def _unknown_recipe(name: str, names: list[str]) -> str:
+    import difflib  # noqa: PLC0415 - only after a typing error
+
+    close = difflib.get_close_matches(name, names, n=3)
+    lines = [f"there is no recipe {name!r}", f"  wanted: {', '.join(names) or 'a recipe in recipes/'}"]
+    if close:
+        lines.insert(1, f"  did you mean: {', '.join(close)}?")
+    return "\n".join(lines)
+
+
+def _unknown(name: str, names: list[str], commands: list[str]) -> str:
+    import difflib  # noqa: PLC0415 - only after a typing error
+
+    # a recipe's bare name: serving it is what is meant most often
+    close = sorted(
+        (n for n in names if n.endswith(f":{name}") and "://" not in n), key=lambda n: not n.startswith("serve:")
+    )
+    close += difflib.get_close_matches(name, names + commands, n=3, cutoff=0.6)
+    lines = [f"there is no task {name!r}"]
+    if close:
+        lines.append(f"  did you mean: {', '.join(dict.fromkeys(close[:3]))}?")
+    lines.append(f"  next:   {'python -m sparkbuild init DIR makes a workspace' if name == 'init' else 'doit list'}")
+    return "\n".join(lines)

@@ -1,0 +1,133 @@
+"""`doit completion bash|zsh`: a completion script for doit and ./doitw in workspaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from doit.exceptions import InvalidCommand
+
+from sparkbuild.plugin.adapters.misread import OF_TASKS
+from sparkbuild.plugin.commands.base import FactCommand
+
+_WITHHELD = {"clean", "dumpdb", "info", "reset-dep", "strace", "tabcompletion"}  # what a workspace refuses
+# What some commands take, as a filter over the names of tasks: recipes, staged places, what can be updated.
+_NAMES = {
+    "logs": "s/^serve:\\([^ ]*\\).*/\\1/p",
+    "status": "s/^serve:\\([^ ]*\\).*/\\1/p",
+    "verify": "s/^stage:\\([^ ]*\\).*/\\1/p",
+    "lock:update": "s/^lock:update:\\([^ ]*\\).*/\\1/p",
+    "outdated": "s/^lock:update:\\([^ ]*\\).*/\\1/p",
+}
+
+# The colon is one of bash's word breaks, so `serve:de<TAB>` arrives as three words: they are joined for matching, and
+# what is already typed up to the last colon is cut from the answers.
+_BASH = """\
+_sparkbuild_complete() {
+    local word line prefix names
+    line="${COMP_LINE:0:COMP_POINT}"
+    word="${line##* }"
+    local -a found
+    if [[ $word == -* ]]; then
+        case " $line" in
+@OPTIONS@
+        esac
+    else
+        case " $line" in
+@NAMES@
+            *" completion "*) found=(bash zsh) ;;
+            *" health "*|*" trust "*) ;;
+            *" plan "*|*" why "*|*" list "*|*" forget "*|*" ignore "*)
+                found=($("${COMP_WORDS[0]}" list -q 2>/dev/null)) ;;
+            *) found=($("${COMP_WORDS[0]}" list -q 2>/dev/null) @COMMANDS@) ;;
+        esac
+    fi
+    COMPREPLY=($(compgen -W "${found[*]}" -- "$word"))
+    prefix="${word%"${word##*:}"}"
+    COMPREPLY=("${COMPREPLY[@]#"$prefix"}")
+}
+complete -F _sparkbuild_complete doit ./doitw doitw
+"""
+
+_ZSH = """\
+#compdef doit doitw
+_sparkbuild_complete() {
+    local -a found
+    local line=" ${(j: :)words[1,CURRENT-1]} "
+    if [[ $words[CURRENT] == -* ]]; then
+        case "$line" in
+@OPTIONS@
+        esac
+    else
+        case "$line" in
+@NAMES@
+            *" completion "*) found=(bash zsh) ;;
+            *" health "*|*" trust "*) ;;
+            *) found=(${(f)"$(${words[1]} list -q 2>/dev/null)"}); (( CURRENT == 2 )) && found+=(@COMMANDS@) ;;
+        esac
+    fi
+    compadd -a -- found
+}
+compdef _sparkbuild_complete doit doitw ./doitw
+"""
+_LISTED = {"bash": '$("${COMP_WORDS[0]}" list -q', "zsh": '${(f)"$(${words[1]} list -q'}
+_END = {"bash": "", "zsh": '"}'}
+
+
+def script(shell: str, commands: Iterable[str]) -> str:
+    """The script for bash or zsh. `commands`: the names of all commands of doit."""
+    options = [f'            *" {name} "*) found=({" ".join(found)}) ;;' for name, found in _of_commands().items()]
+    options += [f'            *" {name}"*) found=({" ".join(found)}) ;;' for name, found in _of_tasks().items()]
+    names = [
+        f"            *\" {name} \"*) found=({_LISTED[shell]} 2>/dev/null | sed -n '{text}'){_END[shell]}) ;;"
+        for name, text in _NAMES.items()
+    ]
+    text = {"bash": _BASH, "zsh": _ZSH}[shell]
+    text = text.replace("@OPTIONS@", "\n".join(options)).replace("@NAMES@", "\n".join(names))
+    return text.replace("@COMMANDS@", " ".join(name for name in commands if name not in _WITHHELD))
+
+
+def _of_commands() -> dict[str, list[str]]:
+    """The options of our commands."""
+    from sparkbuild.plugin.commands import (  # noqa: PLC0415 - only for this command
+        health as cmd_health,
+        list as cmd_list,
+        logs as cmd_logs,
+        outdated as cmd_outdated,
+        plan as cmd_plan,
+        status as cmd_status,
+        trust as cmd_trust,
+        verify as cmd_verify,
+    )
+
+    classes: list[type[FactCommand]] = [
+        cmd_health.Health, cmd_list.List, cmd_logs.Logs, cmd_outdated.Outdated, cmd_plan.PlanCommand,
+        cmd_status.Status, cmd_trust.Trust, cmd_verify.Verify,
+    ]  # fmt: skip
+    return {one.name: [f"--{option['long']}" for option in one.cmd_options if option.get("long")] for one in classes}
+
+
+def _of_tasks() -> dict[str, list[str]]:
+    """The options of tasks, by how their names begin."""
+    found: dict[str, list[str]] = {"lock:update": ["--dry-run"]}
+    for option, kind in OF_TASKS.items():
+        found.setdefault(kind, []).append(option)
+    return found
+
+
+class Completion(FactCommand):
+    """The command `completion`."""
+
+    name = "completion"
+    doc_purpose = "print a shell completion script"
+    doc_usage = "bash|zsh"
+    doc_description = 'Use it as: eval "$(doit completion bash)", or in zsh: eval "$(doit completion zsh)".'
+    cmd_options = ()
+
+    def execute(self, params: Any, args: Any) -> int:
+        """Needs no workspace, so no dodo.py is loaded."""
+        del params
+        if len(args) != 1 or args[0] not in _LISTED:
+            raise InvalidCommand("name a shell: doit completion bash, or doit completion zsh")
+        self.outstream.write(script(args[0], self.loader.cmd_names))
+        return 0

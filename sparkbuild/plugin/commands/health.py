@@ -1,0 +1,93 @@
+"""`doit health [CLUSTER ...]`: which nodes are online, what holds them, and what differs between them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from doit.exceptions import InvalidCommand
+
+from sparkbuild.app import health
+from sparkbuild.app.spoken import spoken
+from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.nodes.ask import everywhere
+from sparkbuild.plugin.commands.base import HELP, FactCommand
+
+if TYPE_CHECKING:
+    from sparkbuild.app.session import Session
+
+PREFIX = "health:"
+_JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
+
+
+class Health(FactCommand):
+    """The command `health`."""
+
+    name = "health"
+    needs_tasks = False
+    doc_purpose = "show which nodes are online, what holds them, and what differs between them"
+    doc_usage = "[CLUSTER ...]"
+    doc_description = "Exit code 0 when all nodes answer and nothing is wrong, 1 otherwise."
+    cmd_options = (_JSON,)
+
+    def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
+        return report(self.session, pos_args or [], self.outstream, as_json=as_json)
+
+
+def spelled_as_task(command: FactCommand, words: Sequence[str], out: TextIO) -> int:
+    """`doit health:4nodes health:pair --json`: the same, written as tasks are; the exit code."""
+    if HELP.intersection(words):
+        out.write(f"{Health(task_loader=command.loader).help()}\n")
+        return 0
+    names = [word for word in words if word != "--json"]
+    for name in names:
+        if name.startswith("-"):
+            from sparkbuild.plugin.adapters.misread import no_option  # noqa: PLC0415 - only after a typing error
+
+            raise InvalidCommand(no_option(name.partition("=")[0], words[0], ["--json"], Health.name))
+        if not name.startswith(PREFIX):
+            raise InvalidCommand(
+                f"{name} cannot be made along with a look at health\n  next:   doit health CLUSTER ..."
+            )
+    return report(command.session, [name.removeprefix(PREFIX) for name in names], out, as_json="--json" in words)
+
+
+def report(session: Session, names: Iterable[str], out: TextIO, *, as_json: bool) -> int:
+    """Ask all nodes of the clusters (default: every cluster) and print; the exit code."""
+    chosen = _chosen(session, list(names))
+    nodes = tuple(dict.fromkeys(node for members in chosen.values() for node in members))
+    looks = everywhere(nodes, lambda node: _look(session, node)) if nodes else {}
+    found = [health.cluster(name, [looks[node] for node in members]) for name, members in chosen.items()]
+    ok = all(one["ok"] for one in found)
+    if as_json:
+        out.write(json.dumps({"ok": ok, "clusters": found}, ensure_ascii=False, indent=1) + "\n")
+    else:
+        out.writelines(f"{spoken(line)}\n" for one in found for line in health.lines(one))
+    return 0 if ok else 1
+
+
+def _chosen(session: Session, names: list[str]) -> dict[str, tuple[str, ...]]:
+    """The clusters that are named, with their nodes in rank order."""
+    clusters = {name: cluster.nodes for name, cluster in session.workspace.config.clusters.items()}
+    for name in names:
+        if name not in clusters:
+            close = difflib.get_close_matches(name, clusters, n=3)
+            hint = f"\n  did you mean: {', '.join(close)}?" if close else ""
+            raise InvalidCommand(f"there is no cluster {name!r}{hint}\n  wanted: {', '.join(clusters)}")
+    return {name: clusters[name] for name in names} if names else clusters
+
+
+def _look(session: Session, node: str) -> health.Look:
+    store = session.nodes.store(node)
+    lanes = session.goals.lanes.values()
+    docker = any(getattr(lane.spec, "runtime", "") == "docker" and node in lane.nodes for lane in lanes)
+    query = {"scheme": "node", "paths": [store], "ports": [], "images": []}
+    began = time.time()
+    try:
+        fact = session.nodes.agent(node).call("facts", {"queries": [query]})["facts"][0]
+    except SparkbuildError as error:
+        return health.Look(node, None, error)
+    return health.Look(node, fact, None, began, time.time(), store, docker)

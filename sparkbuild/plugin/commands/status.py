@@ -1,0 +1,145 @@
+"""`doit status`: what serves where, since when, and from which lock."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from sparkbuild.app.spoken import spoken
+from sparkbuild.core import units
+from sparkbuild.core.goal import Goal
+from sparkbuild.core.reasons import Reason
+from sparkbuild.nodes.ask import survey
+from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.serving.judge import Seen, ranks_of
+from sparkbuild.serving.state import LaneState, state
+
+FOR_PEOPLE = {"main", "remarks", "launched"}  # pieces of `state`, and what is said beside it
+_JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
+
+
+_OVER = {"not running", "did not start", "stopped", "dead (was not stopped)"}
+
+
+class Status(FactCommand):
+    """The command `status`."""
+
+    name = "status"
+    needs_tasks = False
+    asks = True
+    doc_purpose = "show what serves where, since when, from which lock"
+    doc_usage = "[RECIPE ...]"
+    doc_description = None
+    cmd_options = (_JSON,)
+
+    def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
+        session = self.session
+        names = self.recipes(pos_args or []) or list(session.stoppable())
+        lanes = {name: session.goals.lanes[name] for name in names if name in session.goals.lanes}
+        session.observer.look(lanes.values())
+        rows = [self._row(name, lanes.get(name)) for name in names]
+        known = {*session.goals.lanes, *(name for name in names if self._is_here(name))}
+        # a lane whose recipe is gone, if it runs or may
+        rows = [row for row in rows if row["recipe"] in known or row["main"] not in _OVER]
+        if as_json:
+            rows = [{name: value for name, value in row.items() if name not in FOR_PEOPLE} for row in rows]
+            self.outstream.write(json.dumps({"lanes": rows}, ensure_ascii=False, indent=1) + "\n")
+        else:
+            self._print(rows)
+        return 2 if not pos_args and self.tell_problems() else 0
+
+    def _row(self, recipe: str, goal: Goal | None) -> dict[str, Any]:
+        """One lane; a recipe that cannot be read has no goal, but may have a lane that runs."""
+        found = self._state(recipe, goal)
+        record = found.record or {}
+        ready = record.get("ready") or {}
+        alive = found.alive
+        reasons = self.session.judge(goal).reasons if goal else ()
+        # without a goal, a node that nothing of the lane was seen on is only one of those that were looked at
+        seen = goal is not None or found.record is not None or found.main.startswith("unrecorded")
+        current = not any(_differs(reason, goal) for reason in reasons) if goal else None
+        return {
+            "recipe": recipe,
+            "cluster": goal.node if goal else None,
+            "node": found.node if seen else None,
+            "nodes": list(found.nodes or (found.node,)) if seen else [],
+            "state": found.text,
+            "main": found.main,
+            "remarks": found.remarks,
+            "launched": record.get("launched_at") if alive else None,
+            "since": record.get("served_at") or record.get("launched_at") if alive else record.get("stopped_at"),
+            "model_id": record.get("model_id") if alive or not goal else goal.spec.model_id,
+            "url": f"http://{record['host']}:{record['port']}/v1" if alive and record.get("port") else None,
+            "rank": record.get("rank", 0) if alive else None,
+            "pid": (record.get("pid") or None) if alive else None,
+            "container": (record.get("container") or None) if alive else None,
+            "lock": record.get("lock") if alive else None,
+            "key": (record.get("key") or "")[:12] if alive else None,
+            "current": current,
+            "ready_seconds": ready.get("seconds"),
+            "ttft_seconds": ready.get("ttft"),
+            "gates": {gate["id"]: bool(gate["ok"]) for gate in record.get("gates") or ()} if alive else {},
+            "protected": bool(record.get("protect")),
+        }
+
+    def _state(self, recipe: str, goal: Goal | None) -> LaneState:
+        seen = ranks_of(goal, self.session.observer.fact(goal)) if goal else ()
+        known = goal.nodes if goal else ()
+        nodes, _ = self.session.stoppable()[recipe]
+        # docker is asked as well: a container may run without a record
+        query = {"scheme": "lane", "recipe": recipe, "port": 0, "runtime": "docker"}
+        more = dict.fromkeys((node for node in nodes if node not in known), query)
+        facts = survey(self.session.nodes.agent, more) if more else {}
+        seen += tuple(Seen(number, node, fact) for number, (node, fact) in enumerate(facts.items(), len(known)))
+        return state(recipe, seen, goal.spec.runtime if goal else "", known)
+
+    def _print(self, rows: list[dict[str, Any]]) -> None:
+        if not rows:
+            self.outstream.write("no recipe is here to be served\n")
+        width = max((len(row["recipe"]) for row in rows), default=0)
+        for row in sorted(rows, key=lambda row: (row["main"] == "not running", row["recipe"])):
+            text = "; ".join((f"{row['main']}{_since(row)}", *row["remarks"]))
+            place = row["cluster"] or ", ".join(row["nodes"]) or "?"
+            self.outstream.write(f"{row['recipe']:<{width + 2}}{place:<10}{text}\n")
+            if row["main"].startswith("unrecorded"):
+                self.outstream.write(spoken(f"    doit stop:{row['recipe']} ends it\n"))
+            if row["rank"] is not None:
+                self._print_living(row)
+
+    def _print_living(self, row: dict[str, Any]) -> None:
+        age = units.duration(time.time() - row["since"]) if row["since"] else "?"
+        lock = (row["lock"] or "?").split("@")
+        what = f"container {row['container'][:12]}" if row["container"] else f"process {row['pid']}"
+        where = f" on {', '.join(row['nodes'])}" if len(row["nodes"]) > 1 else ""
+        if row["url"]:
+            self.outstream.write(f"    {row['model_id']} at {row['url']}, {what}{where}, up {age}\n")
+        else:  # not of rank 0, which alone serves
+            launch = f"rank {row['rank']} of a launch{where}"
+            self.outstream.write(f"    {row['model_id']}, {launch}: {what} on {row['node']}, up {age}\n")
+        self.outstream.write(f"    from lock {lock[0]} ({lock[-1][:12]}), key {row['key']}")
+        if row["current"] is None:
+            self.outstream.write(
+                "; the recipe cannot be read" if self._is_here(row["recipe"]) else "; no recipe any more"
+            )
+        elif not row["current"]:
+            self.outstream.write(spoken(f"; the recipe has changed: doit why serve:{row['recipe']}"))
+        self.outstream.write("; protected\n" if row["protected"] else "\n")
+
+    def _is_here(self, recipe: str) -> bool:
+        return f"recipes/{recipe}" in self.session.goals.problems
+
+
+def _differs(reason: Reason, goal: Goal) -> bool:
+    """True for a reason that is a changed part of the key, and no remark about one."""
+    return reason.part in goal.key.parts and (reason.old, reason.new) != (None, None)
+
+
+def _since(row: dict[str, Any]) -> str:
+    """Its time, said of what it is the time of."""
+    if not row["since"]:
+        return ""
+    when, main = units.when(row["since"]), row["main"]
+    if row["rank"] is None:
+        return f", ended {when}" if main == "did not start" else f" since {when}"
+    return f" since {when}" if main.startswith(("serving", "starting")) else f", launched {units.when(row['launched'])}"

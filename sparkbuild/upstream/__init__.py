@@ -1,0 +1,1 @@
+"""What is fetched from elsewhere: artifacts, git sources, registries, package indexes."""

@@ -1,0 +1,1 @@
+"""Files of the workspace, read and written whole."""

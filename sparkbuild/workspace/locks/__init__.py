@@ -1,0 +1,1 @@
+"""Source locks and what they pin."""

@@ -1,0 +1,1 @@
+"""TOML files: read, explained, changed."""

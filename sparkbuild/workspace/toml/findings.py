@@ -1,0 +1,89 @@
+"""Cross-checks of one file: what does not fit the rest of the workspace, collected and put on its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.goal import Input
+from sparkbuild.workspace.files.inputs import read_input
+from sparkbuild.workspace.toml import read as toml
+from sparkbuild.workspace.toml.mistakes import Mistake, as_error
+from sparkbuild.workspace.toml.suggest import did_you_mean
+
+Path = tuple[str | int, ...]  # from the top of the file: ("staging", 0, "src")
+
+
+class Findings:
+    """Mistakes of the TOML file `path` (relative to `root`), each at a key. Reads the file only for a mistake."""
+
+    def __init__(
+        self, root: str, path: str, known: Iterable[Mistake] = (), lost: frozenset[Path] = frozenset()
+    ) -> None:
+        """Start with those that are known already. What is `lost`, see `toml.read_through`, has no others."""
+        self.root = root
+        self.path = path
+        self._mistakes: list[Mistake] = [*known]
+        self._lost = lost
+
+    def line(self, *keys: str | int) -> int:
+        """The line of a key."""
+        return toml.line_of(f"{self.root}/{self.path}", self.root, *keys)
+
+    def add(self, keys: Path, what: str, *, found: str = "", wanted: str = "", next_: str = "") -> None:
+        """Note a mistake at a key."""
+        if self._lost:
+            from sparkbuild.workspace.toml.salvage import is_lost  # noqa: PLC0415 - a healthy workspace needs none of it
+
+            if is_lost(keys, self._lost):
+                return
+        self._mistakes.append(Mistake(self.line(*keys), what, found, wanted, next_))
+
+    def add_error(self, keys: Path, error: ConfigError) -> None:
+        """Note another error as a mistake at a key; where it happened becomes part of what was found."""
+        found = ": ".join(part for part in (error.where, error.found) if part)
+        self.add(keys, error.what, found=found, wanted=error.wanted, next_=error.next)
+
+    def reference(
+        self, keys: Path, name: str, kind: str, known: Iterable[str], problems: dict[str, ConfigError]
+    ) -> None:
+        """Note that `name` is not among the `known` ones of a kind ("images"): it is broken, or there is none."""
+        one = kind.removesuffix("s")
+        broken = problems.get(f"{kind}/{name}")
+        if broken is not None:
+            self.add(
+                keys,
+                f"the {one} `{name}` it uses has a problem of its own",
+                found=f"{broken.where}: {broken.what}" if broken.where else broken.what,
+                next_=f"mend {kind}/{name} first" + (f": {broken.next}" if broken.next else ""),
+            )
+        else:
+            hint = did_you_mean(name, known) or f"a {one} of the workspace; there is none yet"
+            self.add(keys, f"there is no {one} `{name}`", wanted=hint)
+
+    def unique(self, table: str, ids: list[str]) -> None:
+        """Note every id that stands twice among the [[table]] blocks."""
+        first: dict[str, int] = {}
+        for index, name in enumerate(ids):
+            if name in first:
+                self.add(
+                    (table, index, "id"),
+                    f"two [[{table}]] blocks have the id `{name}`",
+                    found=f"the first on line {self.line(table, first[name], 'id')}",
+                    wanted="an id of its own for each block",
+                )
+            first.setdefault(name, index)
+
+    def inputs(self, folder: str, files: Iterable[str]) -> tuple[Input, ...]:
+        """The `files` of the TOML file, read from its folder; each that cannot be an input is noted."""
+        found: list[Input] = []
+        for index, file in enumerate(files):
+            try:
+                found.append(read_input(self.root, folder, file))
+            except ConfigError as error:
+                self.add_error(("files", index), error)
+        return tuple(found)
+
+    def error(self) -> ConfigError | None:
+        """All of them as one error, or None."""
+        return as_error(self.path, self._mistakes) if self._mistakes else None

@@ -1,0 +1,131 @@
+"""Which ssh server a node is: config.toml's fields, then ~/.ssh/config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.cluster import Nodes, Place
+from sparkbuild.nodes.ssh.config import Target, Targets
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LOGNAME", "kim")
+    (tmp_path / ".ssh").mkdir()
+    return tmp_path / ".ssh/config"
+
+
+def target(**fields: Any) -> Target:
+    return Targets({"dgx1": Place("ssh", "/srv/sparkbuild", **fields)}).target("dgx1")
+
+
+def test_without_anything() -> None:
+    found = target()
+    assert (found.where, found.keys, found.only, found.agent) == ("kim@dgx1:22", (), False, True)
+    assert found.known_as == "dgx1"
+
+
+def test_the_file_fills_in_what_config_toml_leaves_open(config: Path, tmp_path: Path) -> None:
+    config.write_text(
+        "Host dgx*\n HostName 10.0.0.11\n User root\n Port 2222\n IdentityFile ~/.ssh/one\n IdentityFile /etc/two\n"
+        " UserKnownHostsFile ~/a ~/b\n IdentitiesOnly yes\n IdentityAgent none\n ConnectTimeout 3\n"
+    )
+    found = target()
+    assert found.where == "root@10.0.0.11:2222"
+    assert found.known_as == "[10.0.0.11]:2222"
+    assert found.keys == (f"{tmp_path}/.ssh/one", "/etc/two")
+    assert (found.only, found.agent, found.timeout) == (True, False, 3.0)
+    assert found.files == (f"{tmp_path}/a", f"{tmp_path}/b", "/etc/ssh/ssh_known_hosts")
+    mine = target(address="dgx-1", user="me", port=22, key="~/mine")
+    assert (mine.where, mine.keys, mine.only) == ("me@10.0.0.11:22", (f"{tmp_path}/mine",), True)
+
+
+def test_a_host_key_alias(config: Path) -> None:
+    config.write_text("Host *\n HostKeyAlias Spark\n Port 2222\n")
+    assert target().known_as == "spark"
+
+
+def test_include(config: Path, tmp_path: Path) -> None:
+    (tmp_path / ".ssh/d").mkdir()
+    (tmp_path / ".ssh/d/one").write_text("Host dgx1\n HostName 10.0.0.1\nHost other\n User wrong\n")
+    config.write_text("Include d/*\nPort 2222\nHost dgx1\n Include d/none\n User root\n")
+    assert target().where == "root@10.0.0.1:2222", "what follows belongs to the block around the Include"
+
+
+@pytest.mark.parametrize(
+    ("jump", "where"),
+    [
+        ("gate", "kim@dgx1:22, by way of kim@gate:22"),
+        ("me@gate:2222", "kim@dgx1:22, by way of me@gate:2222"),
+        ("ssh://me@gate:2222", "kim@dgx1:22, by way of me@gate:2222"),
+        ("[fe80::1]:2222", "kim@dgx1:22, by way of kim@[fe80::1]:2222"),
+        ("a,b", "kim@dgx1:22, by way of kim@b:22, by way of kim@a:22"),
+        ("none", "kim@dgx1:22"),
+        ("dgx2", "kim@dgx1:22, by way of root@10.0.0.12:22"),
+        ("local", "kim@dgx1:22, by way of kim@local:22"),
+    ],
+)
+def test_jumps(jump: str, where: str, config: Path) -> None:
+    places = {
+        "dgx1": Place("ssh", "/s", jump=jump),
+        "dgx2": Place("ssh", "/s", address="10.0.0.12", user="root"),
+        "local": Place("local", "s"),
+    }
+    assert Targets(places).target("dgx1").where == where
+    config.write_text(f"Host dgx1\n ProxyJump {jump}\n")
+    places["dgx1"] = Place("ssh", "/s")
+    assert Targets(places).target("dgx1").where == where
+
+
+def test_a_node_and_a_jump_host_are_one_server() -> None:
+    places = {"dgx1": Place("ssh", "/s", jump="dgx2"), "dgx2": Place("ssh", "/s", address="10.0.0.12")}
+    targets = Targets(places)
+    assert targets.target("dgx1").via == targets.target("dgx2")
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "what"),
+    [
+        ("Host *\n ProxyJump a\n", {}, "lead round in a circle"),
+        ("", {"jump": "a b@"}, "names no jump host"),
+        ("Host dgx1\n ProxyCommand nc %h %p\n", {}, "reached by a ProxyCommand"),
+        ("Host dgx1\n Port x\n", {}, "port is no number"),
+        ("Host dgx1\n ConnectTimeout 0\n", {}, "connecttimeout is no number"),
+        ('Host "dgx1\n', {}, "ssh configuration cannot be read"),
+        ("nonsense\n", {}, "ssh configuration cannot be read"),
+    ],
+)
+def test_what_leads_nowhere(config: Path, text: str, fields: dict[str, Any], what: str) -> None:
+    config.write_text(text)
+    with pytest.raises(NodeError, match=what):
+        target(**fields)
+
+
+def test_a_file_that_cannot_be_read(config: Path) -> None:
+    config.write_bytes(b"Host \xff\n")
+    with pytest.raises(NodeError) as raised:
+        target()
+    assert raised.value.where == str(config)
+
+
+def test_addresses_and_doors_connect_nowhere(tmp_path: Path, config: Path) -> None:
+    config.write_text("Host far\n HostName 203.0.113.9\n")
+    places = {"local": Place("local", "s"), "dgx1": Place("ssh", "/s", address="far")}
+    nodes = Nodes(tmp_path, places)
+    assert [nodes.address(name) for name in nodes.names] == ["127.0.0.1", "203.0.113.9"]
+    for node, host, url in (
+        ("local", "0.0.0.0", "http://127.0.0.1:80"),
+        ("local", "10.0.0.1", "http://10.0.0.1:80"),
+        ("local", "::1", "http://[::1]:80"),
+        ("dgx1", "0.0.0.0", "http://203.0.113.9:80"),
+        ("dgx1", "10.0.0.1", "http://10.0.0.1:80"),
+    ):
+        with nodes.door(node, host, 80) as found:
+            assert found == url
+    with pytest.raises(NodeError, match="there is no node 'dgx9'"):
+        nodes.agent("dgx9")
