@@ -231,7 +231,7 @@ def test_the_agent_may_use_what_it_can_do_without() -> None:
     ],
 )
 def test_every_form_of_import_is_seen(source: str, names: list[str]) -> None:
-    assert [found.name for found in imports(source, "sparkbuild.nodes.ssh.agent")] == names
+    assert [found.name for found in imports(source, "sparkbuild.nodes.ask")] == names
 
 
 def test_relative_imports_of_a_package() -> None:

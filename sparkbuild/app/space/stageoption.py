@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from doit.exceptions import InvalidCommand
-
 from sparkbuild.core.errors import NotMadeError, SparkbuildError
 from sparkbuild.core.plan import OK, RUN, Step, Verdict, closure
 from sparkbuild.core.reasons import Reason
@@ -20,9 +18,9 @@ SKIPPED = Verdict(OK, (), 0, None, "not looked at (--stage=skip)")
 
 
 def checked(value: str) -> str:
-    """The option's value. Raises InvalidCommand for one that is none."""
+    """The option's value. Raises SparkbuildError for one that is none."""
     if value not in (AUTO, SKIP, FORCE):
-        raise InvalidCommand(f"--stage takes auto, skip or force, and {value or 'nothing'} is none of these")
+        raise SparkbuildError(f"--stage takes auto, skip or force, and {value or 'nothing'} is none of these")
     return value
 
 
