@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from tests import bad_engine
 from tests.engine import ROOT, healthy
 from tests.rack.engine import _OverSocket
 from tests.rack.node import Node
@@ -127,6 +128,23 @@ class Lanes(Tool):
         begin, end = text.index("command = "), text.index("port = ")
         rest = text[end:].partition("[[gates]]")[0]
         self.path(recipe).write_text(f"{text[:begin]}{SLEEP}\nwait = false\n{rest}")
+
+    def bad(self, *options: str, host: str = "{{ host }}", recipe: str = RECIPE, more: str = "") -> None:
+        """Rank 0 is an engine that misbehaves (tests/bad_engine.py, to which `options` go), the others only live.
+        `more` goes into [serve].
+        """
+        folder = self.path(recipe).parent
+        shutil.copy(ROOT / "tests/bad_engine.py", folder)
+        head = ["{{ recipe.dir }}/bad_engine.py", "--host", host, "--port", "{{ port }}", *options]
+        workers = ["-c", "import time; print(1, flush=True); time.sleep(999)"]
+        text = self.path(recipe).read_text()
+        begin, end = text.index("command = "), text.index("port = ")
+        command = (
+            f'command = ["{{{{ image.python }}}}"]\nhead_args = {json.dumps(head)}\n'
+            f"worker_args = {json.dumps(workers)}\n{more}\n"
+        )
+        text = f"{text[:begin]}{command}{text[end:]}".replace('["chat.jinja"]', '["chat.jinja", "bad_engine.py"]')
+        self.path(recipe).write_text(text.replace('"smollm2-135m"', json.dumps(bad_engine.MODEL_ID)))
 
     # -- what it does --------------------------------------------------------------------------------------------
 
