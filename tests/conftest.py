@@ -10,6 +10,24 @@ from pathlib import Path
 import pytest
 
 from tests import engine as real
+from tests.rack import engines
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--engine`: what SPARKBUILD_RACK_ENGINE says, for one run."""
+    parser.addoption("--engine", choices=tuple(engines.KINDS), help="the docker engine of the rack's nodes")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the option known to what a test starts, too."""
+    if name := config.getoption("--engine"):
+        os.environ[engines.VARIABLE] = name
+
+
+def pytest_report_header() -> str:
+    """Which engine the rack's tests are about to try."""
+    name = engines.chosen()
+    return f"rack engine {name}: {engines.versions(name)}"
 
 
 @pytest.fixture(scope="session")

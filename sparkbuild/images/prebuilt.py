@@ -103,16 +103,16 @@ class PrebuiltKind:
         if unknown is not None:
             return unknown
         known, size = self._known(goal), None
+        wanted, found = str(fact.get("architecture") or known.get("architecture") or ""), fact["engine"]["architecture"]
+        if wanted and found and wanted != found:
+            text = f"image for {wanted}, node {goal.node} is {found}"
+            return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)
         if fact["present"]:
             text = f"{fact['architecture']}, {count(len(fact['layers']), 'layer')}, {fact['bytes'] / 1e6:.1f} MB"
             return Verdict(OK, (), 0, fact, text)
         if fact.get("pinned"):
             text, size = "is there, without a name of ours", 0
         else:
-            wanted, found = known.get("architecture"), fact["engine"]["architecture"]
-            if wanted and found and wanted != found:
-                text = f"image for {wanted}, node {goal.node} is {found}"
-                return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)
             text = str(fact["problem"] or ("was there before, is gone" if last else "not on the node yet"))
             size = known.get("bytes") or (last.bytes if last else None)
         return Verdict(RUN, (Reason("image", text),), size, fact)

@@ -141,7 +141,10 @@ def unasked(goal: Goal, fact: dict[str, Any]) -> Verdict | None:
     if "unreachable" in fact:
         return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
     if "silent" not in fact:
-        return None
+        if goal.uri.scheme != "image" or "engine" in fact:
+            return None
+        text = f"docker on {goal.node} cannot be understood: {fact.get('problem') or 'it says nothing of itself'}"
+        return Verdict(UNKNOWN, (Reason("docker", text),), None)
     text = f"docker on {goal.node} cannot be asked: {fact['silent']}"
     text += f" ({fact['next']})" if fact.get("next") else ""
     if goal.transient and goal.uri.scheme == "image":

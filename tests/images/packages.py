@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import subprocess
 import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".xz": lzma.compress,
     ".bz2": bz2.compress,
+    ".zst": lambda data: subprocess.run(["zstd", "-cq"], input=data, capture_output=True, check=True).stdout,
 }
 
 

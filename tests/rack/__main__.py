@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from tests.rack import needs
+from tests.rack import engines, needs
 from tests.rack.memory import pss_mb
 from tests.rack.node import Node
 from tests.rack.proc import RackError
@@ -44,8 +44,10 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("n", type=int, nargs="?", default=2, metavar="NODES", help="how many nodes (default: 2)")
     up.add_argument("--disk", type=int, metavar="MB", help="give each node a disk of this size (default: share ours)")
     up.add_argument("--no-docker", action="store_true", help="leave dockerd out")
+    up.add_argument("--engine", choices=tuple(engines.KINDS), help="which docker the nodes have (see `engines`)")
     command("down", "end a rack and remove all of it")
     command("status", "show the racks that are up")
+    command("engines", "fetch the docker engines that a rack can have, and print what they are; needs network")
     command("needs", "print the Debian packages that are missing for a rack, on one line")
     run = command("exec", "run a command on a node as root, without ssh (also when its cable is out)", node=True)
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD...")
@@ -104,13 +106,18 @@ def act(given: argparse.Namespace) -> int:
     if given.command == "needs":
         print(*needs.missing_packages())
         return 0
+    if given.command == "engines":
+        engines.fetch()
+        for name in engines.KINDS:
+            print(f"{name:14} {engines.versions(name)}")
+        return 0
     if given.command == "status":
         for rack in running():
             show(rack)
         return 0
     if given.command == "up":
         began = time.monotonic()
-        rack = Rack.start(given.n, disk_mb=given.disk, docker=not given.no_docker)
+        rack = Rack.start(given.n, disk_mb=given.disk, docker=not given.no_docker, engine=given.engine)
         took = time.monotonic() - began
         show(rack)
         print(f"{given.n} nodes up in {took:.1f} s; log in: ssh -F {rack.ssh_config} dgx1")

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.rack import engine, keys, pythons
+from tests.rack import engine, engines, keys, pythons
 
 if TYPE_CHECKING:
     from tests.rack.node import Node
@@ -26,6 +26,7 @@ def write(node: Node) -> Path:
         "name": node.name,
         "disk": str(node.folder / "disk"),
         "image": str(node.folder / "disk.img") if node.disk_mb else None,
+        "system": str(engines.root(node.engine)),
         "files": _files(node),
         "share": pythons.shared(),
         "env": ENV,
@@ -45,7 +46,7 @@ def _files(node: Node) -> dict[str, tuple[int, str]]:
         "/etc/machine-id": (PUBLIC, f"{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node.name}.{node.address}').hex}\n"),
         # Without a server, names are asked of the node itself, which refuses at once instead of after a time limit.
         "/etc/resolv.conf": (PUBLIC, ""),
-        "/etc/docker/daemon.json": (PUBLIC, "{}"),
+        "/etc/docker/daemon.json": (PUBLIC, engines.KINDS[node.engine].settings),
         "/etc/ssh/sshd_config": (PUBLIC, keys.SSHD.format(path=PATH)),
         "/etc/ssh/ssh_host_ed25519_key": (SECRET, _text(node.folder / "host_key")),
         "/etc/ssh/ssh_host_ed25519_key.pub": (PUBLIC, f"{node.host_key}\n"),

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import engine
-from tests.rack import needs
+from tests.rack import engines, needs
 from tests.rack.image import Image
 from tests.rack.lanes import Lanes, make_store, workspace
 from tests.rack.rack import Rack
@@ -23,8 +23,19 @@ from tests.rack.rack import Rack
 
 @pytest.fixture(scope="session")
 def possible() -> None:
-    """A rack can be brought up here."""
+    """A rack can be brought up here, with the engine that was asked for."""
     _skip_or_fail(needs.lacking())
+    if problem := engines.lacking():
+        pytest.skip(problem)
+
+
+@pytest.fixture(scope="session")
+def containerd(possible: None) -> str:  # noqa: ARG001 - a fixture for what it does
+    """The name of the engine that keeps images in containerd's store, for what only that one does."""
+    name = "28-containerd"
+    if problem := engines.lacking(name):
+        pytest.skip(problem)
+    return name
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,9 @@ Runs as pid 1 in fresh namespaces, still with the machine's files in view; stand
 
     python machine.py BOOT.json
 
-What a node shares with the machine: the kernel, /usr (read-only), /etc (its changes are its own), the Pythons. All
-else is its own and starts empty, so that a file found on a node was put there.
+What a node shares with the machine: the kernel, /usr (read-only), /etc (its changes are its own), the Pythons. A node
+with another docker engine has /usr and /etc of another system. All else is its own and starts empty, so that a file
+found on a node was put there.
 """
 
 from __future__ import annotations
@@ -35,20 +36,21 @@ def mount(source: str, target: Path, kind: str = "", flags: int = 0, options: st
         raise OSError(number, f"mount {kind or source}: {os.strerror(number)}", str(target))
 
 
-def share(path: str, root: Path) -> None:
-    """Show a folder of the machine at the same place of the node, read-only."""
-    mount(path, root / path.lstrip("/"), flags=BIND | REC)
-    mount("", root / path.lstrip("/"), flags=BIND | REMOUNT | RDONLY)
+def share(path: str, root: Path, system: Path = Path("/")) -> None:
+    """Show a folder of a system (the machine, if not told otherwise) at the same place of the node, read-only."""
+    inside = path.lstrip("/")
+    mount(str(system / inside), root / inside, flags=BIND | REC)
+    mount("", root / inside, flags=BIND | REMOUNT | RDONLY)
 
 
-def lay_out(root: Path, etc: Path, files: dict[str, tuple[int, str]]) -> None:
+def lay_out(root: Path, etc: Path, system: Path, files: dict[str, tuple[int, str]]) -> None:
     """Make what a disk needs to be a root. Files of /etc go to the overlay's upper layer, before it is mounted."""
     for folder in (*(root / name for name in OWN), etc / "upper", etc / "work"):
         folder.mkdir(parents=True, exist_ok=True)
     for name in ("tmp", "var/tmp"):
         (root / name).chmod(0o1777)
     (root / "root").chmod(0o700)
-    links = {name: os.readlink(f"/{name}") for name in LIBRARIES if os.path.islink(f"/{name}")}
+    links = {name: os.readlink(system / name) for name in LIBRARIES if os.path.islink(system / name)}
     for name, to in {**links, "var/run": "/run", "var/lock": "/run/lock"}.items():
         if not (root / name).is_symlink():
             (root / name).symlink_to(to)
@@ -60,12 +62,14 @@ def lay_out(root: Path, etc: Path, files: dict[str, tuple[int, str]]) -> None:
         place.chmod(mode)
 
 
-def mount_all(root: Path, etc: Path, shared: list[str]) -> None:
+def mount_all(root: Path, etc: Path, system: Path, shared: list[str]) -> None:
     mount(str(root), root, flags=BIND)  # pivot_root wants a mount
-    libraries = [f"/{name}" for name in LIBRARIES if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")]
-    for path in ("/usr", *libraries, *shared):
+    libraries = [f"/{name}" for name in LIBRARIES if (system / name).is_dir() and not (system / name).is_symlink()]
+    for path in ("/usr", *libraries):
+        share(path, root, system)
+    for path in shared:
         share(path, root)
-    layers = f"lowerdir=/etc,upperdir={etc / 'upper'},workdir={etc / 'work'}"
+    layers = f"lowerdir={system / 'etc'},upperdir={etc / 'upper'},workdir={etc / 'work'}"
     mount("overlay", root / "etc", "overlay", options=layers)
     mount("proc", root / "proc", "proc")
     mount("sysfs", root / "sys", "sysfs")  # new, so that /sys/class/net is this node's
@@ -87,9 +91,9 @@ def main(path: str) -> None:
     mount("none", Path("/"), flags=REC | PRIVATE)  # nothing of what follows may show on the machine
     if boot["image"]:
         subprocess.run(["mount", "-o", "loop", boot["image"], disk], check=True)
-    root, etc = disk / "root", disk / "etc"
-    lay_out(root, etc, boot["files"])
-    mount_all(root, etc, boot["share"])
+    root, etc, system = disk / "root", disk / "etc", Path(boot["system"])
+    lay_out(root, etc, system, boot["files"])
+    mount_all(root, etc, system, boot["share"])
     name = os.fsencode(boot["name"])
     _libc.sethostname(name, len(name))
     os.chdir(root)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from tests.rack import bootfile, disk, engine, keys, leftovers, pythons
+from tests.rack import bootfile, disk, engines, keys, leftovers, pythons
+from tests.rack.engine import Engine
 from tests.rack.network import Switch
 from tests.rack.proc import Proc, RackError, Result, call, entering, only_child, wait_for
 
@@ -30,6 +31,7 @@ class Node:
     address: str
     disk_mb: int | None
     has_docker: bool
+    engine: str = engines.DEFAULT
     port: int = 22
     user: str = "root"
     _starter: subprocess.Popen[bytes] | None = field(default=None, repr=False)
@@ -58,8 +60,8 @@ class Node:
         return keys.fingerprint(self.host_key)
 
     @property
-    def docker(self) -> engine.Engine:
-        return engine.Engine(self)
+    def docker(self) -> Engine:
+        return Engine(self)
 
     # -- power ---------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.rack import keys, leftovers, needs, network
+from tests.rack import engines, keys, leftovers, needs, network
 from tests.rack.nas import Nas
 from tests.rack.network import Switch
 from tests.rack.node import Node
@@ -43,23 +43,37 @@ class Rack:
 
     @classmethod
     @contextmanager
-    def up(cls, n: int, *, disk_mb: int | None = None, docker: bool = True) -> Iterator[Rack]:
+    def up(
+        cls, n: int, *, disk_mb: int | None = None, docker: bool = True, engine: str | None = None
+    ) -> Iterator[Rack]:
         """A rack of `n` nodes for the length of a `with` block. It also ends when this process does, however it ends.
 
-        `disk_mb` gives each node a disk of that size; without it, they share the machine's.
+        `disk_mb` gives each node a disk of that size; without it, they share the machine's. `engine` is the docker
+        that nodes have, a name of `engines.KINDS`; without it, the one that SPARKBUILD_RACK_ENGINE names.
         """
-        rack = cls.start(n, disk_mb=disk_mb, docker=docker, tied=True)
+        rack = cls.start(n, disk_mb=disk_mb, docker=docker, engine=engine, tied=True)
         try:
             yield rack
         finally:
             rack.down()
 
     @classmethod
-    def start(cls, n: int, *, disk_mb: int | None = None, docker: bool = True, tied: bool = False) -> Rack:
+    def start(
+        cls,
+        n: int,
+        *,
+        disk_mb: int | None = None,
+        docker: bool = True,
+        engine: str | None = None,
+        tied: bool = False,
+    ) -> Rack:
         """A rack that stays up until `down`; `tied`: or until this process ends."""
         if problem := needs.lacking():
             raise RackError(problem)
-        rack = cls._reserve(n, disk_mb, docker, tied)
+        kind = engines.chosen(engine) if docker else engines.DEFAULT
+        if problem := engines.lacking(kind):
+            raise RackError(problem)
+        rack = cls._reserve(n, disk_mb, docker, kind, tied)
         try:
             if n:
                 with ThreadPoolExecutor(n) as pool:
@@ -70,7 +84,7 @@ class Rack:
         return rack
 
     @classmethod
-    def _reserve(cls, n: int, disk_mb: int | None, docker: bool, tied: bool) -> Rack:
+    def _reserve(cls, n: int, disk_mb: int | None, docker: bool, engine: str, tied: bool) -> Rack:
         """Find a number and a network that no other has, and start the keeper, under one lock for all racks."""
         home().mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(home() / ".lock", "w", encoding="utf-8") as lock:
@@ -94,7 +108,7 @@ class Rack:
                 leftovers.clear(str(folder))
                 raise
         names = [(f"dgx{i}", str(net[FIRST_HOST - 1 + i])) for i in range(1, n + 1)]
-        nodes = [Node(folder, switch, name, address, disk_mb, docker) for name, address in names]
+        nodes = [Node(folder, switch, name, address, disk_mb, docker, engine) for name, address in names]
         rack = cls(folder, switch, keeper, nodes, process)
         rack._write()
         return rack
@@ -117,7 +131,7 @@ class Rack:
             "network": str(self.switch.network),
             "link": self.switch.link,
             "keeper": [self.keeper.pid, self.keeper.started],
-            "nodes": [[node.name, node.address, node.disk_mb, node.has_docker] for node in self.nodes],
+            "nodes": [[node.name, node.address, node.disk_mb, node.has_docker, node.engine] for node in self.nodes],
         }
         (self.folder / "rack.json").write_text(json.dumps(state), encoding="utf-8")
 

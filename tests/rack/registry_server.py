@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -26,7 +27,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/v2/":
             self._answer(200, "application/json", b"{}")
         elif kind in {"manifests", "blobs"} and path.is_file():
-            self._answer(200, MANIFEST if kind == "manifests" else "application/octet-stream", path.read_bytes())
+            body = path.read_bytes()
+            described = INDEX if b'"manifests"' in body[:500] else MANIFEST
+            self._answer(200, described if kind == "manifests" else "application/octet-stream", body)
         else:
             self._answer(404, "application/json", b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "no"}]}')
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,11 @@ from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.images.docker import reference
 from sparkbuild.images.prebuilt import PrebuiltSpec, prebuilt_goal
 from sparkbuild.workspace.locks.reference import parse
-from tests.rack.made import make
+from tests.rack.made import MACHINE, make
 from tests.rack.node import Node
 from tests.rack.proc import wait_for
 from tests.rack.rack import Rack
-from tests.rack.registry_server import MANIFEST
+from tests.rack.registry_server import INDEX, MANIFEST
 from tests.rack.syncing import STORE, Yard, forget, names, received, yard
 
 pytestmark = pytest.mark.usefixtures("possible")
@@ -30,17 +30,32 @@ SERVER = Path(__file__).with_name("registry_server.py")
 PORT = 5000
 
 
-def publish(folder: Path, store: Path) -> tuple[str, int]:
-    """An image as a registry has it, with compressed layers; its digest, and the bytes of its layers."""
-    made = make(store, [("engine", 12), ("weights of none", 4)], name="published")
+def gzipped(content: bytes) -> bytes:
+    return gzip.compress(content, 1, mtime=0)
+
+
+def publish(
+    folder: Path,
+    store: Path,
+    *,
+    pack: Callable[[bytes], bytes] = gzipped,
+    media: str = "gzip",
+    architecture: str = MACHINE,
+    several: bool = False,
+) -> tuple[str, int]:
+    """An image as a registry has it, with compressed layers; its digest, and the bytes of its layers. `several`: the
+    digest is that of an index, in which it is one of two platforms.
+    """
+    made = make(store, [("engine", 12), ("weights of none", 4)], name="published", architecture=architecture)
     (folder / "blobs").mkdir(parents=True)
     (folder / "manifests").mkdir()
     config = json.loads((store / "archives/published" / made.goal.key.short / "config.json").read_text())
     config["config"]["Labels"] = {"maker": "somebody else"}
     parts = []
     for diff_id in made.diff_ids:
-        content = gzip.compress((store / "blobs/sha256" / diff_id[7:]).read_bytes(), 1, mtime=0)
-        parts.append(("application/vnd.docker.image.rootfs.diff.tar.gzip", content))
+        content = pack((store / "blobs/sha256" / diff_id[7:]).read_bytes())
+        kind = "docker.image.rootfs.diff.tar.gzip" if media == "gzip" else f"oci.image.layer.v1.tar+{media}"
+        parts.append((f"application/vnd.{kind}", content))
     first, *layers = [("application/vnd.docker.container.image.v1+json", json.dumps(config).encode()), *parts]
     rows = []
     for kind, content in (first, *layers):
@@ -51,6 +66,13 @@ def publish(folder: Path, store: Path) -> tuple[str, int]:
     digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
     for name in (digest, "nightly"):
         (folder / "manifests" / name).write_bytes(manifest)
+    if several:
+        row = {"mediaType": MANIFEST, "size": len(manifest), "digest": digest}
+        own = {**row, "platform": {"os": "linux", "architecture": architecture}}
+        other = {**row, "digest": f"sha256:{'0' * 64}", "platform": {"os": "linux", "architecture": "riscv64"}}
+        index = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": [other, own]}).encode()
+        digest = f"sha256:{hashlib.sha256(index).hexdigest()}"
+        (folder / "manifests" / digest).write_bytes(index)
     return digest, made.bytes
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparkbuild.agent.docker.bydigest import have
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, DockerdError
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -14,17 +15,12 @@ from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"docker", "repository", "digest", "reference", "pull": whether it may be pulled}. Result {"layers",
-    "architecture", "bytes", "pulled"}. Error kind "node" when docker cannot have it.
+    "architecture", "bytes", "pulled"}. Error kind "node" when docker cannot have it, "config" for another architecture.
     """
     engine = DockerWork(request["docker"] or SOCKET)
-    pinned, pulled = f"{request['repository']}@{request['digest']}", False
+    pinned = f"{request['repository']}@{request['digest']}"
     try:
-        found = engine.image(pinned)
-        if found is None and request["pull"]:
-            engine.pull(request["repository"], request["digest"], _Told(reporter).event)
-            found, pulled = engine.image(pinned), True
-        if found is None:
-            raise AgentError(f"{pinned} is not in docker", kind="node", next="run again")
+        found, pulled = have(engine, request["repository"], request["digest"], reporter, pull=request["pull"])
         engine.trial(found["Id"])
         engine.tag(found["Id"], request["reference"])
     except DockerdError as error:
@@ -37,21 +33,3 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         ) from None
     layers = found["RootFS"]["Layers"]
     return {"layers": layers, "architecture": found["Architecture"], "bytes": found["Size"], "pulled": pulled}
-
-
-class _Told:
-    """Docker's words on a pull as progress."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-        self._layers: dict[str, tuple[int, int]] = {}
-
-    def event(self, event: dict[str, Any]) -> None:
-        """One of docker's events."""
-        detail, layer = event.get("progressDetail") or {}, str(event.get("id", ""))
-        if event.get("status") == "Downloading" and detail.get("total"):
-            self._layers[layer] = (int(detail.get("current", 0)), int(detail["total"]))
-            done, total = (sum(one[index] for one in self._layers.values()) for index in (0, 1))
-            self._reporter.progress("pull", done, total)
-        elif event.get("status") in {"Pull complete", "Already exists"}:
-            self._reporter.log(f"docker: {layer} {event['status']}")

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
+from sparkbuild.agent.docker.partload import is_whole
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # as the engine names its own -> as images name theirs
 
@@ -15,16 +16,18 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     """Query {"store", "docker", "reference", "key", "layers", "sizes", "architecture", "incoming"}; `layers` are the
     diff ids that are known from elsewhere, [] when none are; `incoming` is where in the store blobs arrive.
 
-    {"present", "problem", "bytes", "layers", "architecture", "parts"}. When it is not present also "missing": those of
-    `layers` that docker does not have (None: they are not known), "arrived": how many bytes of these are in the store,
-    and "engine": {"architecture", "store", "root", "free", "store_free", "shared"}: what is free for docker and for the
-    store (None: not known), and whether that is the same disk. {"silent": why} when docker cannot be asked: that is
-    neither present nor missing.
+    {"present", "problem", "bytes", "layers", "architecture", "parts", "engine": {"architecture", "store", "root",
+    "free", "store_free", "shared"}}: what is free for docker and for the store (None: not known), and whether that is
+    the same disk. When it is not present also "missing": those of `layers` that docker does not have (None: they are
+    not known), and "arrived": how many bytes of these are in the store. With "pinned" in the query, "pinned" is whether
+    docker has it by that name, and "architecture" is then told, too. {"silent": why} when docker cannot be asked: that
+    is neither present nor missing.
     """
     engine = Dockerd(query["docker"] or SOCKET)
     try:
         found = engine.image(query["reference"])
-        pinned = bool(query.get("pinned")) and engine.image(query["pinned"]) is not None
+        pinned = engine.image(query["pinned"]) if query.get("pinned") else None
+        about = {"pinned": pinned is not None, "engine": _engine(engine, query["store"])}
         why = _unproven(found, query) if "pinned" in query else problem(found, query)
         if found is None or why:
             lacking = missing(engine, query["layers"]) if query["layers"] else None
@@ -32,16 +35,21 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
                 "present": False,
                 "problem": why,
                 "missing": lacking,
-                "pinned": pinned,
+                "architecture": str((pinned or {}).get("Architecture", "")),
                 "arrived": _arrived(query, set(lacking or ())),
-                "engine": _engine(engine, query["store"]),
+                **about,
             }
             return fact if found is None else {**fact, "parts": _parts(found)}
     except DockerdError as error:
         return {"present": False, "silent": error.problem, "next": error.fields["next"]}
     layers = found["RootFS"]["Layers"]
-    told = {"bytes": found["Size"], "layers": layers, "architecture": found["Architecture"]}
-    return {"present": True, **told, "pinned": pinned}
+    return {
+        "present": True,
+        "bytes": found["Size"],
+        "layers": layers,
+        "architecture": found["Architecture"],
+        **about,
+    }
 
 
 def missing(engine: Dockerd, layers: list[str]) -> list[str]:
@@ -68,6 +76,8 @@ def problem(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
     """
     if found is None:
         return ""
+    if not is_whole(found):
+        return _incomplete(query)
     if not query["key"]:
         return _unproven(found, {**query, "pinned": ""})
     labels = (found.get("Config") or {}).get("Labels") or {}
@@ -88,10 +98,17 @@ def _unproven(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
     """Why an image that others made does not count; "" when it does, or is not there at all. Its digest in the registry
     is lost on the way from node to node, but not its layers.
     """
+    if found is not None and not is_whole(found):
+        return _incomplete(query)
     if found is None or query["pinned"] in (found.get("RepoDigests") or ()):
         return ""
     layers = (found.get("RootFS") or {}).get("Layers") or []
     return "" if query["layers"] == layers else f"{query['reference']} is another image there"
+
+
+def _incomplete(query: dict[str, Any]) -> str:
+    """What docker's containerd store says of an image of which it left a blob out."""
+    return f"docker has {query['reference']} without all of its content"
 
 
 def _parts(found: dict[str, Any]) -> dict[str, Any] | None:
@@ -127,17 +144,26 @@ def _engine(engine: Dockerd, store: str) -> dict[str, Any]:
     status = info.get("DriverStatus") or []
     containerd = any("io.containerd.snapshotter" in str(value) for row in status for value in row)
     root = str(info.get("DockerRootDir") or "/var/lib/docker")
-    architecture = str(info.get("Architecture", ""))
     while not os.path.exists(store):  # a store is made when it is first used
         store = os.path.dirname(store)
     return {
-        "architecture": _ARCHITECTURES.get(architecture, architecture),
+        "architecture": _architecture(info),
         "store": "containerd" if containerd else str(info.get("Driver", "")),
         "root": root,
         "free": _free(root),
         "store_free": _free(store),
         "shared": _device(root) == _device(store),
     }
+
+
+def architecture_of(engine: Dockerd) -> str:
+    """What this node's images are for, as images name it: "amd64"."""
+    return _architecture(engine.get("/info"))
+
+
+def _architecture(info: dict[str, Any]) -> str:
+    found = str(info.get("Architecture", ""))
+    return _ARCHITECTURES.get(found, found)
 
 
 def _device(path: str) -> int:

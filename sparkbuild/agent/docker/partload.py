@@ -1,53 +1,102 @@
-"""A docker-archive of an image without those of its layers that docker has: on its overlay2 store, `docker load` looks
-for each layer by all that is below it before it opens its tar.
+"""Archives for `docker load` that hold only a part of an image's layers.
 
-Needed where layers came by a load or a build: for these, docker knows no name by which a registry could offer them, and
-would pull them again. Its containerd store takes no such archive.
+On docker's overlay2 store a docker-archive may leave out the layers that docker has: `docker load` looks for each layer
+by all that is below it before it opens its tar. Needed where layers came by a load or a build: for these, docker knows
+no name by which a registry could offer them, and would pull them again.
+
+On docker's containerd store an OCI layout brings blobs that its content lacks. A pull there leaves out each layer whose
+snapshot exists, also when docker keeps that layer as another blob (compressed, or not): the image runs, but docker can
+tell nothing of it, neither layers nor labels nor architecture, nor save it. A load of the missing blobs under the same
+name completes it. Source of the form: https://github.com/opencontainers/image-spec/blob/main/image-layout.md.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from sparkbuild.agent.docker.registry import Image
 from sparkbuild.agent.store.blobs import read
 
 _END = tarfile.BLOCKSIZE * 2
+_INDEX = "application/vnd.oci.image.index.v1+json"
 
 
-def size_of(image: Image, reference: str, chosen: Container[str]) -> int:
+class Member(NamedTuple):
+    """One file of an archive: `content` gives its `size` bytes in pieces."""
+
+    name: str
+    size: int
+    content: Callable[[], Iterable[bytes]]
+
+
+def is_whole(found: dict[str, Any]) -> bool:
+    """Whether docker has all of an image (ImageInspect): without one blob, it tells no layers at all."""
+    return bool((found.get("RootFS") or {}).get("Layers"))
+
+
+def without(image: Image, reference: str, chosen: Container[str], folder: str) -> list[Member]:
+    """A docker-archive with the `chosen` layers only, read from a folder of blobs as they arrive."""
+    config = f"{image.digest}.json"
+    paths = [f"{sha256}/layer.tar" for sha256, _ in image.layers]
+    manifest = json.dumps([{"Config": config, "RepoTags": [reference], "Layers": paths}]).encode()
+    layers = [layer(f"{sha256}/layer.tar", folder, sha256, size) for sha256, size in image.layers if sha256 in chosen]
+    return [text("manifest.json", manifest), text(config, image.config), *layers]
+
+
+def layout(name: str, media_type: str, manifests: Sequence[bytes], blobs: Sequence[Member]) -> list[Member]:
+    """An OCI layout that gives the image `name` blobs. The first of the manifests is what the name means, of that media
+    type; others are what it refers to.
+    """
+    row = {
+        "mediaType": media_type,
+        "digest": f"sha256:{hashlib.sha256(manifests[0]).hexdigest()}",
+        "size": len(manifests[0]),
+        "annotations": {"io.containerd.image.name": name},
+    }
+    index = json.dumps({"schemaVersion": 2, "mediaType": _INDEX, "manifests": [row]}).encode()
+    head = [text("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'), text("index.json", index)]
+    return [*head, *(blob(hashlib.sha256(one).hexdigest(), one) for one in manifests), *blobs]
+
+
+def layer(name: str, folder: str, sha256: str, size: int) -> Member:
+    """A layer of a folder of blobs."""
+    return Member(name, size, lambda: read(folder, sha256, size))
+
+
+def text(name: str, content: bytes) -> Member:
+    """A small file."""
+    return Member(name, len(content), lambda: [content])
+
+
+def blob(sha256: str, content: bytes) -> Member:
+    """A small blob of a layout."""
+    return text(blob_path(sha256), content)
+
+
+def blob_path(sha256: str) -> str:
+    """Where a blob stands in a layout."""
+    return f"blobs/sha256/{sha256}"
+
+
+def size_of(members: Iterable[Member]) -> int:
     """The bytes of the archive."""
-    members = [len(content) for _, content in _small(image, reference)]
-    members += [size for sha256, size in image.layers if sha256 in chosen]
-    return sum(tarfile.BLOCKSIZE + _padded(size) for size in members) + _END
+    return sum(tarfile.BLOCKSIZE + member.size + _padding(member.size) for member in members) + _END
 
 
-def pieces(image: Image, reference: str, chosen: Container[str], folder: str) -> Iterator[bytes]:
-    """The archive with the `chosen` layers, read from a folder of blobs as they arrive."""
-    for name, content in _small(image, reference):
-        yield _header(name, len(content)) + content + bytes(_padded(len(content)) - len(content))
-    for sha256, size in image.layers:
-        if sha256 in chosen:
-            yield _header(f"{sha256}/layer.tar", size)
-            yield from read(folder, sha256, size)
-            yield bytes(_padded(size) - size)
+def pieces(members: Iterable[Member]) -> Iterator[bytes]:
+    """The archive."""
+    for member in members:
+        info = tarfile.TarInfo(member.name)
+        info.size = member.size
+        yield info.tobuf(tarfile.GNU_FORMAT)
+        yield from member.content()
+        yield bytes(_padding(member.size))
     yield bytes(_END)
 
 
-def _small(image: Image, reference: str) -> list[tuple[str, bytes]]:
-    name = f"{image.digest}.json"
-    layers = [f"{sha256}/layer.tar" for sha256, _ in image.layers]
-    manifest = json.dumps([{"Config": name, "RepoTags": [reference], "Layers": layers}])
-    return [("manifest.json", manifest.encode()), (name, image.config)]
-
-
-def _header(name: str, size: int) -> bytes:
-    info = tarfile.TarInfo(name)
-    info.size = size
-    return info.tobuf(tarfile.GNU_FORMAT)
-
-
-def _padded(size: int) -> int:
-    return -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+def _padding(size: int) -> int:
+    return -size % tarfile.BLOCKSIZE

@@ -18,7 +18,7 @@ from sparkbuild.agent.docker import partload
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, DockerdError
 from sparkbuild.agent.docker.images import missing, problem
-from sparkbuild.agent.docker.registry import Image, Registry, is_left
+from sparkbuild.agent.docker.registry import MANIFEST, Image, Registry, is_left
 from sparkbuild.agent.store.artifacts import sha256_of
 from sparkbuild.agent.store.blobs import is_whole, path_of
 from sparkbuild.agent.store.receive import Receiver, Source
@@ -81,6 +81,8 @@ class _Pull:
         self._partly = not request.get("containerd")  # whether layers that docker has may be left out of a load
         self._fetched = 0
         self._has = False  # docker asked for a layer that it has
+        self._given: set[str] = set()  # layers that docker asked for
+        self._extra: set[str] = set()  # layers that were received here, beyond those that arrive
         self._progress: dict[str, tuple[int, int]] = {}
 
     def run(self) -> dict[str, Any]:
@@ -98,6 +100,9 @@ class _Pull:
         if self._total:  # of a small layer, docker need not say that it came
             self._reporter.progress("docker", self._total, self._total)
         found = engine.image(name)
+        if found is not None and not partload.is_whole(found):
+            self._complete(name)
+            found = engine.image(name)
         why = "" if found is None else problem(found, {**self._query, "reference": name})
         if found is None or why:
             raise AgentError(why or f"docker took {name} and does not have it", kind="integrity")
@@ -122,10 +127,9 @@ class _Pull:
         """Load it without the layers that docker has; where that does not work either, it pulls these as well."""
         reference = self._request["reference"]
         self._reporter.log("docker has layers that it would pull again: loading the others")
-        size = partload.size_of(self._image, reference, self._arriving)
+        members = partload.without(self._image, reference, self._arriving, self._folder)
         try:
-            pieces = partload.pieces(self._image, reference, self._arriving, self._folder)
-            self._engine.load(pieces, size, self._said)
+            self._engine.load(partload.pieces(members), partload.size_of(members), self._said)
             return str(reference)
         except DockerdError as error:
             if _FULL.search(error.problem):
@@ -133,6 +137,20 @@ class _Pull:
             self._reporter.log(f"docker: {error.problem}; it gets all layers")
         self._partly = self._has = False
         return self._pulled(registry)
+
+    def _complete(self, name: str) -> None:
+        """Give docker the layers that it left out of a pull, since it keeps them as other blobs."""
+        image = self._image
+        left_out = [(sha256, size) for sha256, size in image.layers if sha256 not in self._given]
+        count = f"{len(left_out)} of {len(image.layers)} layers"
+        self._reporter.log(f"docker keeps {count} in another compression: they are brought to it as well")
+        for sha256, size in left_out:
+            self._receive(sha256, size)
+        layers = [partload.layer(partload.blob_path(sha256), self._folder, sha256, size) for sha256, size in left_out]
+        members = partload.layout(
+            name, MANIFEST, [image.manifest], [partload.blob(image.digest, image.config), *layers]
+        )
+        self._try(lambda: self._engine.load(partload.pieces(members), partload.size_of(members), self._said))
 
     def _steps(self) -> list[tuple[str, Image]]:
         """What to pull, one after the other: first those with the lowest layers only, wherever about `big` bytes of
@@ -183,6 +201,7 @@ class _Pull:
 
     def _fetch(self, sha256: str, size: int) -> None:
         """Docker wants a layer: it is here, arrives, or is fetched now."""
+        self._given.add(sha256)
         if is_whole(self._folder, sha256, size) or sha256 in self._arriving:
             return
         if self._partly:
@@ -190,10 +209,14 @@ class _Pull:
             self._engine.break_off()
             raise ConnectionError("it has that layer")
         try:
-            self._fetched += self._receiver.receive(sha256, size)
+            self._receive(sha256, size)
         except AgentError as error:
             self._reporter.log(f"a layer that docker wants cannot be had: {error.fields['found']}")
             raise ConnectionError(str(error)) from None
+
+    def _receive(self, sha256: str, size: int) -> None:
+        self._fetched += self._receiver.receive(sha256, size)
+        self._extra.add(sha256)
 
     def _drop_wrong(self) -> None:
         """After a power failure, a file may be there under its name without its content."""
@@ -223,7 +246,10 @@ class _Pull:
         )
 
     def _clean(self) -> None:
-        """Take away the names of this pull, and of those that were broken off."""
+        """Take away the names of this pull, and of those that were broken off; and what nobody else clears."""
+        for sha256 in self._extra - self._arriving:
+            with suppress(FileNotFoundError):
+                os.unlink(path_of(self._folder, sha256))
         for row in self._engine.images():
             for name in [*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ())]:
                 if is_left(str(name)):

@@ -110,12 +110,12 @@ def built(engine: Dockerd, reference: str, key: str) -> dict[str, Any] | None:
 def engine_of(socket: str) -> dict[str, Any]:
     """What this node's docker builds for: {"architecture"}, or {"silent": why, "next"} when it cannot be asked."""
     from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError  # noqa: PLC0415 - only for what is built
+    from sparkbuild.agent.docker.images import architecture_of  # noqa: PLC0415 - as above
 
     try:
-        found = str(Dockerd(socket or SOCKET).get("/info").get("Architecture", ""))
+        return {"architecture": architecture_of(Dockerd(socket or SOCKET))}
     except DockerdError as error:
         return {"silent": error.problem, "next": error.fields["next"]}
-    return {"architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(found, found)}
 
 
 def finish(part: str, folder: str, reporter: Reporter) -> None:

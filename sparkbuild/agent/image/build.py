@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import inside, locked
+from sparkbuild.agent.docker.bydigest import have
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET
 from sparkbuild.agent.docker.program import find
@@ -146,17 +147,10 @@ def have_base(engine: DockerWork, request: dict[str, Any], reporter: Reporter) -
     base = request["base"]
     if base is None:
         return
-    found = engine.image(base["reference"])
-    if found is None and base["digest"]:
+    if base["digest"]:
         name, _, digest = base["reference"].partition("@")
-        reporter.log(f"pull {base['reference']}")
-
-        def told(event: dict[str, Any]) -> None:
-            detail = event.get("progressDetail") or {}
-            phase = f"pull base: {event.get('status', '')} {event.get('id', '')}"[:60]
-            reporter.progress(phase, int(detail.get("current") or 0), detail.get("total"))
-
-        engine.pull(name, digest, told)
+        found: dict[str, Any] | None = have(engine, name, digest, reporter).image
+    else:
         found = engine.image(base["reference"])
     if found is None:
         raise AgentError(

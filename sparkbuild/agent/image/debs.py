@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any
 
+from sparkbuild.agent.image import zstd
 from sparkbuild.agent.image.layer import DIR, FILE, LINK, Entry, Layer, checked, refused
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -24,7 +25,13 @@ LIMIT = 2 << 30  # bytes of one package when unpacked
 MOST = 200_000  # names of one package
 _BLOCK = 1 << 20
 _CONTROL = 1 << 20  # bytes
-_OPENERS: dict[str, Callable[..., Any]] = {"": lambda file: file, ".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_OPENERS: dict[str, Callable[..., Any]] = {
+    "": lambda file: file,
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": zstd.unpacked,  # Ubuntu's
+}
 # Debian has had these as links into /usr since 12, and packages still name files by both.
 _MERGED = frozenset({"bin", "sbin", "lib", "lib32", "lib64", "libo32", "libx32"})
 

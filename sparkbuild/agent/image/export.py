@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sparkbuild.agent.disk.files import locked, write_json
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET
+from sparkbuild.agent.docker.partload import is_whole
 from sparkbuild.agent.image import archives as assembled, layers as layerstore
 from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.image.saved import Saved, saved
@@ -59,6 +60,12 @@ def _export(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveRe
             kind="integrity",
             found=f"key {labels.get('sparkbuild.key', 'none')}" if found else "no such image",
             next="run again: it is built anew",
+        )
+    if not is_whole(found):
+        raise AgentError(
+            f"docker has {request['reference']} without all of its content",
+            kind="node",
+            next=f"docker image rm {request['reference']} there, then run again",
         )
     layers: list[str] = found["RootFS"]["Layers"]
     work = os.path.join(layerstore.folder_of(request["store"]), f"{request['name']}.part")

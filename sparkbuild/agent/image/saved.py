@@ -16,12 +16,12 @@ from typing import IO, Any
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import DockerdError, message, quote
 from sparkbuild.agent.docker.unixhttp import Answer
+from sparkbuild.agent.image import zstd
 from sparkbuild.agent.wire.protocol import AgentError
 
 _BLOCK = 1 << 20
 _SMALL = 16 << 20  # bytes; configs and manifests are smaller
 _GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 @dataclass
@@ -113,13 +113,9 @@ def is_layer(name: str) -> bool:
 def uncompressed(content: IO[bytes]) -> IO[bytes]:
     """A layer as a plain tar, whatever docker keeps it as."""
     first = content.read(_BLOCK)
-    if first.startswith(_ZSTD):
-        raise AgentError(
-            "docker saves the layers compressed with zstd, which this Python does not know",
-            kind="config",
-            next="build on a node whose docker has no containerd image store",
-        )
     source: Any = _Joined(first, content)
+    if first.startswith(zstd.MAGIC):
+        return zstd.unpacked(source)
     return gzip.GzipFile(fileobj=source) if first.startswith(_GZIP) else source  # type: ignore[return-value]
 
 

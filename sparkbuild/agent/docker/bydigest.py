@@ -1,0 +1,113 @@
+"""An image of a registry by its digest in this node's docker: pulled where it is not there, and whole."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any, NamedTuple
+
+from sparkbuild.agent.docker import partload
+from sparkbuild.agent.docker.changes import DockerWork
+from sparkbuild.agent.docker.engine import DockerdError
+from sparkbuild.agent.docker.images import architecture_of
+from sparkbuild.agent.docker.upstream import INDEXES, MANIFESTS, Upstream
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+
+class ByDigest(NamedTuple):
+    """An image (ImageInspect), and whether it was pulled just now."""
+
+    image: dict[str, Any]
+    pulled: bool
+
+
+def have(engine: DockerWork, repository: str, digest: str, reporter: Reporter, *, pull: bool = True) -> ByDigest:
+    """Have `repository@digest` in docker, for this node's architecture. Raises DockerdError, and AgentError: "config"
+    for an image of another architecture, "node" when there is no such image or its registry does not give all of it.
+    """
+    pinned, pulled, told = f"{repository}@{digest}", False, _Told(reporter)
+    found = engine.image(pinned)
+    if found is None and pull:
+        engine.pull(repository, digest, told.event)
+        found, pulled = engine.image(pinned), True
+    if found is None:
+        raise AgentError(f"{pinned} is not in docker", kind="node", next="run again")
+    if not partload.is_whole(found):
+        _complete(engine, repository, digest, told.downloaded, reporter)
+        found = engine.image(pinned) or found
+        if not partload.is_whole(found):
+            raise DockerdError("its containerd store lacks some of the image's content, also after a load of it")
+    wanted = architecture_of(engine)
+    if found["Architecture"] != wanted:
+        raise AgentError(
+            f"{pinned} is for another architecture than this node",
+            kind="config",
+            found=str(found["Architecture"]),
+            wanted=wanted,
+            next=f"an image for {wanted}, or the digest of one for several architectures",
+        )
+    return ByDigest(found, pulled)
+
+
+def _complete(engine: DockerWork, repository: str, digest: str, downloaded: set[str], reporter: Reporter) -> None:
+    """Bring docker the blobs that it left out of its pull, since it keeps these layers as others."""
+    upstream = Upstream(repository)
+    manifests = [upstream.manifest(digest)]
+    top = json.loads(manifests[0])
+    if top.get("mediaType") in INDEXES or "manifests" in top:
+        chosen = _of_platform(top["manifests"], architecture_of(engine))
+        manifests.append(upstream.manifest(chosen))
+    manifest = json.loads(manifests[-1])
+    config = manifest["config"]["digest"]
+    rows = [row for row in manifest["layers"] if _short(row["digest"]) not in downloaded]
+    count = f"{len(rows)} of {len(manifest['layers'])} layers"
+    reporter.log(f"docker keeps {count} of {repository} in another compression: they are downloaded to it as well")
+    layers = [
+        partload.Member(
+            partload.blob_path(_hex(row["digest"])),
+            int(row["size"]),
+            partial(upstream.blob, str(row["digest"]), int(row["size"])),
+        )
+        for row in rows
+    ]
+    blobs = [partload.blob(_hex(config), upstream.config(config)), *layers]
+    media_type = str(top.get("mediaType") or (INDEXES[0] if "manifests" in top else MANIFESTS[0]))
+    members = partload.layout(f"{repository}@{digest}", media_type, manifests, blobs)
+    engine.load(partload.pieces(members), partload.size_of(members), lambda _event: None)
+
+
+def _of_platform(rows: list[dict[str, Any]], architecture: str) -> str:
+    for row in rows:
+        platform = row.get("platform") or {}
+        if platform.get("os") == "linux" and platform.get("architecture") == architecture:
+            return str(row["digest"])
+    raise AgentError(f"the image has nothing for linux/{architecture}", kind="config")
+
+
+def _hex(digest: str) -> str:
+    return digest.partition(":")[2]
+
+
+def _short(digest: str) -> str:
+    return _hex(digest)[:12]
+
+
+class _Told:
+    """Docker's words on a pull as progress."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.downloaded: set[str] = set()  # short names of blobs that came
+        self._reporter = reporter
+        self._layers: dict[str, tuple[int, int]] = {}
+
+    def event(self, event: dict[str, Any]) -> None:
+        """One of docker's events."""
+        detail, layer = event.get("progressDetail") or {}, str(event.get("id", ""))
+        if event.get("status") == "Downloading" and detail.get("total"):
+            self._layers[layer] = (int(detail.get("current", 0)), int(detail["total"]))
+            done, total = (sum(one[index] for one in self._layers.values()) for index in (0, 1))
+            self._reporter.progress("pull", done, total)
+        elif event.get("status") in {"Pull complete", "Already exists"}:
+            self._reporter.log(f"docker: {layer} {event['status']}")
+        elif event.get("status") == "Download complete":
+            self.downloaded.add(layer)
