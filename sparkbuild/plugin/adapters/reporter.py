@@ -134,13 +134,11 @@ class Reporter:
         if goal is None or session is None:
             return ""
         step = session.step(goal)
-        texts = [reason.text for reason in step.reasons]
         if ok:
-            text = step.verdict.told or next(iter(texts), "")
+            text = step.verdict.told or next((reason.text for reason in step.reasons), "")
             return f"  {text}" if text and step.state == "ok" else ""
-        if step.state == "ok":
-            texts = ["it was asked for"]
-        return spoken("".join(f"\n      because {text}" for text in texts))
+        texts = ["because it was asked for"] if step.state == "ok" else [reason.because for reason in step.reasons]
+        return spoken("".join(f"\n      {text}" for text in texts))
 
     def _was_made(self, task: Any) -> bool:
         """Whether there was nothing to do when its turn came."""
