@@ -6,7 +6,7 @@ import os
 import re
 
 # set by ./doitw: plain `doit` is on nobody's PATH then
-CALLED = os.environ.get("SPARKBUILDCALLED_AS", "doit")
+CALLED = os.environ.get("SPARKBUILD_CALLED_AS", "doit")
 
 _COMMAND = re.compile(r"(?<![\w./])doit (?=[a-z-])")
 
