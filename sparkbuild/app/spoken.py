@@ -6,11 +6,11 @@ import os
 import re
 
 # set by ./doitw: plain `doit` is on nobody's PATH then
-_CALLED = os.environ.get("SPARKBUILD_CALLED_AS", "doit")
+CALLED = os.environ.get("SPARKBUILD_CALLED_AS", "doit")
 
 _COMMAND = re.compile(r"(?<![\w./])doit (?=[a-z-])")
 
 
 def spoken(text: str) -> str:
     """A message with its `doit ...` commands as the user has to type them."""
-    return text if _CALLED == "doit" else _COMMAND.sub(lambda _match: f"{_CALLED} ", text)
+    return text if CALLED == "doit" else _COMMAND.sub(lambda _match: f"{CALLED} ", text)

@@ -69,6 +69,6 @@ def _holder(fd: int) -> str:
     try:
         holder = json.loads(os.pread(fd, 4096, 0) or b"{}")
         age = time.time() - holder["since"]
-        return f"process {holder['pid']}, at it for {age:.0f} s"
+        return f"process {holder['pid']}" + (f" (for {age:.0f} s)" if age >= 1 else "")
     except (ValueError, KeyError, TypeError):
         return "another run"

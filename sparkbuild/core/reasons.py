@@ -15,12 +15,20 @@ _HASH = re.compile(r"(?<![0-9a-fA-F])([0-9a-f]{12})(?:[0-9a-f]{28}|[0-9a-f]{52})
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """One cause. `part` names the key part, or what was looked at; `text` is the whole line."""
+    """One cause. `part` names the key part, or what was looked at; `text` is the whole line. `remark`: it is no cause,
+    but says how the goal will be made.
+    """
 
     part: str
     text: str
     old: str | None = None
     new: str | None = None
+    remark: bool = False
+
+    @property
+    def because(self) -> str:
+        """The line as a run tells it."""
+        return self.text if self.remark else f"because {self.text}"
 
 
 def shown(value: Any) -> str:

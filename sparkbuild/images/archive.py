@@ -18,7 +18,7 @@ from sparkbuild.images.docker import FILES, DockerSpec, reference
 from sparkbuild.images.dockerfile import DockerfileSpec, missing
 from sparkbuild.nodes.cluster import Nodes
 
-_EXPORT = Reason("docker", "docker has it as it was built: only the export is made")
+_EXPORT = Reason("docker", "docker has it as it was built: only the export is made", remark=True)
 
 
 class ArchiveKind:

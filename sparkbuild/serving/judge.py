@@ -199,7 +199,8 @@ def _in_the_way(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
             found.append(Reason("stranger", f"{text}: {one.fact['stranger']}"))
         for box in one.fact.get("left") or ():
             text = f"{box['name']} ({box['id'][:12]}, {box['status'] or box['state']})"
-            found.append(Reason("left", f"a container of an earlier launch is left{place} and will be removed: {text}"))
+            text = f"a container of an earlier launch is left{place} and will be removed: {text}"
+            found.append(Reason("left", text, remark=True))
     return found
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from sparkbuild.core.errors import GateError, NodeError, NotReadyError, PortInUseError, SparkbuildError
 from sparkbuild.core.goal import Goal
+from sparkbuild.core.interrupt import Interrupted
 from sparkbuild.core.plan import RUN, Verdict
 from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Progress, Run
@@ -191,6 +192,11 @@ class LaneKind:
         except GateError as error:
             results = [msgspec.to_builtins(result) for result in error.results]
             self._note(goal, record, {**checked, "gates": results, "served_at": None}, run)
+            again = f"doit {goal.task} asks it again, doit stop:{spec.recipe} ends it"
+            error.next = f"doit logs {spec.recipe}; the lane runs on: {again}"
+            raise
+        except Interrupted:
+            run.tell(f"the lane runs on without its gates: doit {goal.task} asks them, doit stop:{spec.recipe} ends it")
             raise
         done = {**checked, "gates": results}
         # a lane that only had its gates run again has been serving all along

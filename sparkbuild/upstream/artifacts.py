@@ -90,7 +90,7 @@ class ArtifactKind:
             return Verdict(OK, (), 0, fact)
         text = fact.get("problem") or ("was fetched before, is gone" if last else "not fetched yet")
         spec: ArtifactSpec = goal.spec
-        source = (Reason("source", f"from {spec.origin.rstrip(',')}"),) if spec.url else ()
+        source = (Reason("source", f"from {spec.origin.rstrip(',')}", remark=True),) if spec.url else ()
         return Verdict(RUN, (Reason("content", text), *source), size_again(last, goal.key.digest), fact)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:

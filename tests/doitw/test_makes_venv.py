@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -139,6 +140,21 @@ def test_a_signal_to_doitw_alone_ends_what_it_started(project: Project) -> None:
     wait_until((project.folder / ".venv/pyvenv.cfg").exists)
     process.terminate()
     process.communicate(timeout=20)
+    assert process.returncode == 143
+    in_folder = [pid for pid in os.listdir("/proc") if pid.isdigit() and _cwd(pid) == str(project.folder)]
+    assert in_folder == []
+
+
+def test_a_slow_network_is_told_and_not_silence(project: Project) -> None:
+    """What it is at is said every ten seconds, and whoever says it ends with doitw."""
+    with socket.create_server(("127.0.0.1", 0)) as index:  # takes the connection, and never answers
+        url = f"http://127.0.0.1:{index.getsockname()[1]}/simple"
+        process = project.start("show", env={"PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": url})
+        assert process.stderr is not None
+        said = [process.stderr.readline() for _ in range(2)]
+        assert said[1].startswith("doitw: 10 s: "), said
+        process.terminate()
+        process.communicate(timeout=20)
     assert process.returncode == 143
     in_folder = [pid for pid in os.listdir("/proc") if pid.isdigit() and _cwd(pid) == str(project.folder)]
     assert in_folder == []

@@ -108,3 +108,9 @@ def test_starts_no_program_but_two_comparisons(ready: Project, tmp_path: Path) -
         fake.write_text(f"#!/bin/sh\necho {name} was started >&2\nexit 1\n")
         fake.chmod(0o755)
     assert ready.run("show", env={"PATH": f"{tmp_path}:{ready.env['PATH']}"}).stderr == ""
+
+
+def test_the_version_is_that_of_sparkbuild_and_of_doit(ready: Project) -> None:
+    (ready.folder / "sparkbuild").mkdir(exist_ok=True)
+    (ready.folder / "sparkbuild/__init__.py").write_text('"""A package."""\n\n__version__ = "7.8.9"\n')
+    assert ready.run("--version").stdout.startswith("sparkbuild 7.8.9, doit 0.")

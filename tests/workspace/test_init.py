@@ -145,8 +145,8 @@ def test_an_existing_repository_keeps_its_files(tmp_path: Path) -> None:
     put(tmp_path, ".gitignore", "*.log\n.sparkbuild/")
     put(tmp_path, "recipes/mine/notes.txt", "x")
     written = init(tmp_path)
-    assert written.ignored == ("secrets.env",)
-    assert (tmp_path / ".gitignore").read_text() == "*.log\n.sparkbuild/\nsecrets.env\n"
+    assert written.ignored == ("secrets.env", "__pycache__/")
+    assert (tmp_path / ".gitignore").read_text() == "*.log\n.sparkbuild/\nsecrets.env\n__pycache__/\n"
     assert (tmp_path / "recipes/mine/notes.txt").read_text() == "x"
     assert not list(tmp_path.glob(".sparkbuild-init*"))
     put(tmp_path, "secrets.env", "TOKEN=x")

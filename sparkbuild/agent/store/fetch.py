@@ -12,6 +12,7 @@ from typing import Any
 
 from sparkbuild.agent.disk.files import fsync_folder, locked, write_json
 from sparkbuild.agent.store.artifacts import keep_if_right, path_of, stamp_of
+from sparkbuild.agent.store.pipprogress import PipProgress
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 OFFLINE = "if this node has no internet: offline = true in its table of config.toml; else look at its proxy and index"
@@ -119,9 +120,10 @@ def _advice(text: str, *, remote: bool) -> str:
 def pip(
     argv: list[str], folder: str, reporter: Reporter, what: str, env: dict[str, str], *, remote: bool = False
 ) -> list[str]:
-    """Run pip, its lines to the log, the growth of `folder` as progress; its last error as an AgentError. `remote`: on
-    a machine that may be told to be offline.
+    """Run pip, its lines to the log, the wheels that come into `folder` as progress; its last error as an AgentError.
+    `remote`: on a machine that may be told to be offline. The last of `argv` is the file of requirements.
     """
+    state = PipProgress(_requirements(argv[-1]))
     process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
         argv,
         stdin=subprocess.DEVNULL,
@@ -134,13 +136,17 @@ def pip(
 
     def grow() -> None:
         while not done.wait(0.5):
-            reporter.progress(what, _size(folder), None)
+            if state.installs:
+                reporter.progress(f"{what}: unpack", _size(folder), None)
+            else:
+                reporter.progress(what, *state.amount(folder))
 
     threading.Thread(target=grow, daemon=True).start()
     lines = []
     try:
         for line in process.stdout or ():
             lines.append(line.rstrip())
+            state.line(lines[-1])
             reporter.log(lines[-1])
         code = process.wait()
     finally:
@@ -165,6 +171,12 @@ def pip(
         found = "\n".join([*said[-6:], *([cause[:300]] if cause else [])])
         raise AgentError(f"{what} failed", kind="node", found=found, next=_advice(text, remote=remote))
     return lines
+
+
+def _requirements(path: str) -> int:
+    """How many packages a file of requirements names."""
+    with open(path, encoding="utf-8") as file:
+        return sum("==" in line.partition("#")[0] for line in file)
 
 
 def _mismatch(lines: list[str]) -> list[str]:

@@ -75,6 +75,6 @@ def _meet(one: str, other: str) -> bool:
 
 
 def _waiting(step: Step, need: Goal) -> Step:
-    reason = Reason("source", f"its source is made by {need.task}")
+    reason = Reason("source", f"its source is made by {need.task}", remark=True)
     verdict = msgspec.structs.replace(step.verdict, fact={**step.verdict.fact, "refused": {}})
     return msgspec.structs.replace(step, reasons=(*step.reasons, reason), verdict=verdict)

@@ -35,7 +35,7 @@ def told(session: Session, made: Plan, refused: Container[str] = ()) -> Plan:
         target = step.goal.target
         if target in again:
             text = f"comes with {again[target].task}: it is the same folder"
-            return msgspec.structs.replace(step, bytes=0, reasons=(*step.reasons, Reason("route", text)))
+            return msgspec.structs.replace(step, bytes=0, reasons=(*step.reasons, Reason("route", text, remark=True)))
         return _with(step, found[target]) if target in found else step
 
     return Plan(tuple(map(seen, made)))
@@ -49,7 +49,7 @@ def _with(step: Step, giver: str) -> Step:
         text = "reads the source"
     elif giver == step.goal.node:
         text = f"{_COPIES} another folder of {giver}"
-    return msgspec.structs.replace(step, reasons=(*step.reasons, Reason("route", text)))
+    return msgspec.structs.replace(step, reasons=(*step.reasons, Reason("route", text, remark=True)))
 
 
 def total(made: Plan) -> str:

@@ -112,7 +112,7 @@ class GoalAction(_Action):
             surroundings = here.surroundings(goal, options)
             reasons = [reason.text for reason in verdict.reasons] or ["asked for"]
             here.runlog.write("start", task=goal.task, uri=goal.target, reasons=reasons, parts=goal.key.parts)
-            surroundings.note("\n".join(f"because {text}" for text in reasons))
+            surroundings.note("\n".join([reason.because for reason in verdict.reasons] or ["because it was asked for"]))
             start = time.time()
             size = _applied(kind, goal, verdict, surroundings, here)
             _check_inputs(goal, here)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from doit.exceptions import UnmetDependency
@@ -31,12 +32,13 @@ class Reporter:
         self._counts = {"made": 0, "up to date": 0, "failed": 0, "not tried": 0, "unknown": 0}
         self._errors: list[str] = []
         self._told: set[str] = set()
+        self._pending: set[str] = set()  # tasks of which nothing was said yet
         self._begin = time.monotonic()
         self.interrupted: dict[str, str] = {}  # task, what is left of it
 
     def initialize(self, tasks: Any, selected_tasks: Any) -> None:
         """Before the first task."""
-        del tasks, selected_tasks
+        self._pending = _below(tasks, selected_tasks)
         session = current()
         if session is not None:
             session.progress = self.display
@@ -56,12 +58,14 @@ class Reporter:
         if not task.actions or task.name.startswith("_"):
             return
         self.display.end(task.name)
+        self._pending.discard(task.name)
         self._counts["up to date" if self._was_made(task) else "made"] += 1
         self.display.line(f"done  {task.name}  {self._cost(task)}")
 
     def add_failure(self, task: Any, fail: Any) -> None:
         """A task failed, or could not be tried."""
         self.display.end(task.name)
+        self._pending.discard(task.name)
         if not task.actions:
             return  # a group: what failed is told of its tasks
         unsure, untried = isinstance(fail, Unsure), isinstance(fail, UnmetDependency)
@@ -84,6 +88,7 @@ class Reporter:
 
     def skip_uptodate(self, task: Any) -> None:
         """A task is up to date."""
+        self._pending.discard(task.name)
         if not task.actions or task.name.startswith("_"):
             return
         goal = goal_of(task)
@@ -97,6 +102,7 @@ class Reporter:
 
     def skip_ignore(self, task: Any) -> None:
         """A task is ignored because the user said so."""
+        self._pending.discard(task.name)
         self.display.line(f"skip  {task.name}  (ignored: doit forget {task.name} ends that)")
 
     def cleanup_error(self, exception: Any) -> None:
@@ -119,6 +125,8 @@ class Reporter:
         self.display.close()
         for error in self._errors:
             sys.stderr.write(f"ERROR: {error}\n")
+        if self.interrupted or self._counts["failed"] or self._counts["unknown"]:
+            self._counts["not tried"] += len(self._pending - self.interrupted.keys())
         counts = [f"{count} {what}" for what, count in self._counts.items() if count]
         words = [", ".join(counts)] if counts else []
         broken = [f"{name} ({left})" if left else name for name, left in self.interrupted.items()]
@@ -134,13 +142,11 @@ class Reporter:
         if goal is None or session is None:
             return ""
         step = session.step(goal)
-        texts = [reason.text for reason in step.reasons]
         if ok:
-            text = step.verdict.told or next(iter(texts), "")
+            text = step.verdict.told or next((reason.text for reason in step.reasons), "")
             return f"  {text}" if text and step.state == "ok" else ""
-        if step.state == "ok":
-            texts = ["it was asked for"]
-        return spoken("".join(f"\n      because {text}" for text in texts))
+        texts = ["because it was asked for"] if step.state == "ok" else [reason.because for reason in step.reasons]
+        return spoken("".join(f"\n      {text}" for text in texts))
 
     def _was_made(self, task: Any) -> bool:
         """Whether there was nothing to do when its turn came."""
@@ -173,3 +179,15 @@ class Reporter:
         if not log.exists():
             return ""
         return f"\n      log: {session.relative(log)}"
+
+
+def _below(tasks: Mapping[str, Any], selected: Iterable[str]) -> set[str]:
+    """The names of the selected tasks and of all they stand on, those that do something."""
+    names: set[str] = set()
+    waiting = list(selected)
+    while waiting:
+        name = waiting.pop()
+        if name not in names and name in tasks:
+            names.add(name)
+            waiting += tasks[name].task_dep
+    return {name for name in names if tasks[name].actions and not name.startswith("_")}

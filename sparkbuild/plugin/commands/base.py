@@ -20,6 +20,8 @@ from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.interrupt import handling
 from sparkbuild.nodes.local.ahead import Ahead
 from sparkbuild.nodes.local.process import ask_facts
+from sparkbuild.plugin.adapters import streams
+from sparkbuild.plugin.adapters.dodofile import users_code
 
 if TYPE_CHECKING:
     from sparkbuild.app.session import Session
@@ -34,13 +36,18 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     execute_tasks = False
     needs_tasks = True  # False: works on goals alone, and does not pay for making a doit task of each
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        streams.opened()  # before doit keeps sys.stdout
+        super().__init__(*args, **kwargs)
+
     def execute(self, params: Any, args: Any) -> Any:
         """See doit; every error that a user can cause is one message, never a traceback."""
         gc.disable()  # nothing made while loading is garbage; `run` turns it on again
         ahead = self._ask_ahead(args)
         with handling():
             try:
-                self.loader.setup(params)
+                with users_code():
+                    self.loader.setup(params)
                 params.update_defaults(self.loader.load_doit_config())
                 if params["backend"] != "sparkbuild":
                     return super().execute(params, args)
@@ -58,16 +65,17 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                     checker_cls=self.get_checker_cls(params["check_file_uptodate"]),
                     codec_cls=self.get_codec_cls(params["codec_cls"]),
                 )
-                return super().execute(params, args)
+                with users_code():
+                    return super().execute(params, args)
             except SparkbuildError as error:
                 raise InvalidCommand(spoken(str(error))) from error
             except InvalidCommand as error:
                 raise InvalidCommand(spoken(str(error))) from error
             except BrokenPipeError:
-                # `doit plan | head`: the reader has seen enough; Python would complain again at exit
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                return 141
+                raise  # `doit plan | head`: the reader has seen enough
             except OSError as error:
+                if streams.is_output(error):
+                    raise streams.unwritable(error) from error
                 raise InvalidCommand(_refused(error)) from error
             finally:
                 if self.session_or_none is not None:
@@ -94,7 +102,9 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         """Options may stand before or after names; doit's getopt stops at the first name. Not so for `run`, where what
         follows a task are that task's own options. `--help` is the same as `doit help COMMAND`.
         """
-        words: list[str] = list(in_args)
+        return streams.printed(lambda: self._parse_execute(list(in_args)))
+
+    def _parse_execute(self, words: list[str]) -> Any:
         if HELP.intersection([*itertools.takewhile(_is_option, words)] if self.execute_tasks else words):
             self.outstream.write(f"{self.help()}\n")
             return 0

@@ -1,4 +1,4 @@
-"""`doit completion bash|zsh`: a completion script for doit and ./doitw in workspaces."""
+"""`doit completion bash|zsh|fish`: a completion script for doit and ./doitw in workspaces."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.app.spoken import spoken
 from sparkbuild.plugin.adapters.misread import OF_TASKS
 from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.plugin.commands.withheld import WITHHELD
 
-_WITHHELD = {"clean", "dumpdb", "info", "reset-dep", "strace", "tabcompletion"}  # what a workspace refuses
+_SHELLS = ("bash", "zsh", "fish")
 # What some commands take, as a filter over the names of tasks: recipes, staged places, what can be updated.
 _NAMES = {
     "logs": "s/^serve:\\([^ ]*\\).*/\\1/p",
@@ -35,7 +37,7 @@ _sparkbuild_complete() {
     else
         case " $line" in
 @NAMES@
-            *" completion "*) found=(bash zsh) ;;
+            *" completion "*) found=(bash zsh fish) ;;
             *" health "*|*" trust "*) ;;
             *" plan "*|*" why "*|*" list "*|*" forget "*|*" ignore "*)
                 found=($("${COMP_WORDS[0]}" list -q 2>/dev/null)) ;;
@@ -61,7 +63,7 @@ _sparkbuild_complete() {
     else
         case "$line" in
 @NAMES@
-            *" completion "*) found=(bash zsh) ;;
+            *" completion "*) found=(bash zsh fish) ;;
             *" health "*|*" trust "*) ;;
             *) found=(${(f)"$(${words[1]} list -q 2>/dev/null)"}); (( CURRENT == 2 )) && found+=(@COMMANDS@) ;;
         esac
@@ -70,12 +72,39 @@ _sparkbuild_complete() {
 }
 compdef _sparkbuild_complete doit doitw ./doitw
 """
+# `commandline` gives the words before the cursor; fish itself matches what is typed of the current one.
+_FISH = """\
+function __sparkbuild_complete
+    set -l words (commandline -opc)
+    set -l line " "(string join " " -- $words[2..-1])" "
+    if string match -q -- "-*" (commandline -ct)
+        switch $line
+@OPTIONS@
+        end
+        return
+    end
+    switch $line
+@NAMES@
+        case "* completion *"
+            string split " " "bash zsh fish"
+        case "* health *" "* trust *"
+        case "*"
+            $words[1] list -q 2>/dev/null
+            test (count $words) -eq 1; and string split " " "@COMMANDS@"
+    end
+end
+complete -c doit -f -a "(__sparkbuild_complete)"
+complete -c doitw -f -a "(__sparkbuild_complete)"
+"""
 _LISTED = {"bash": '$("${COMP_WORDS[0]}" list -q', "zsh": '${(f)"$(${words[1]} list -q'}
 _END = {"bash": "", "zsh": '"}'}
 
 
 def script(shell: str, commands: Iterable[str]) -> str:
-    """The script for bash or zsh. `commands`: the names of all commands of doit."""
+    """The script for bash, zsh or fish. `commands`: the names of all commands of doit."""
+    offered = " ".join(sorted({*commands} - WITHHELD))
+    if shell == "fish":
+        return _fish().replace("@COMMANDS@", offered)
     options = [f'            *" {name} "*) found=({" ".join(found)}) ;;' for name, found in _of_commands().items()]
     options += [f'            *" {name}"*) found=({" ".join(found)}) ;;' for name, found in _of_tasks().items()]
     names = [
@@ -84,7 +113,23 @@ def script(shell: str, commands: Iterable[str]) -> str:
     ]
     text = {"bash": _BASH, "zsh": _ZSH}[shell]
     text = text.replace("@OPTIONS@", "\n".join(options)).replace("@NAMES@", "\n".join(names))
-    return text.replace("@COMMANDS@", " ".join(name for name in commands if name not in _WITHHELD))
+    return text.replace("@COMMANDS@", offered)
+
+
+def _fish() -> str:
+    options = [
+        f'            case "* {name} *"\n                string split " " -- "{" ".join(flags)}"'
+        for name, flags in _of_commands().items()
+    ]
+    options += [
+        f'            case "* {name}*"\n                string split " " -- "{" ".join(flags)}"'
+        for name, flags in _of_tasks().items()
+    ]
+    names = [
+        f"        case \"* {name} *\"\n            $words[1] list -q 2>/dev/null | sed -n '{text}'"
+        for name, text in _NAMES.items()
+    ]
+    return _FISH.replace("@OPTIONS@", "\n".join(options)).replace("@NAMES@", "\n".join(names))
 
 
 def _of_commands() -> dict[str, list[str]]:
@@ -120,14 +165,17 @@ class Completion(FactCommand):
 
     name = "completion"
     doc_purpose = "print a shell completion script"
-    doc_usage = "bash|zsh"
-    doc_description = 'Use it as: eval "$(doit completion bash)", or in zsh: eval "$(doit completion zsh)".'
+    doc_usage = "bash|zsh|fish"
+    doc_description = (
+        'Use it as: eval "$(doit completion bash)"; in zsh: eval "$(doit completion zsh)";'
+        " in fish: doit completion fish | source. It completes doit, and ./doitw in a clone."
+    )
     cmd_options = ()
 
     def execute(self, params: Any, args: Any) -> int:
         """Needs no workspace, so no dodo.py is loaded."""
         del params
-        if len(args) != 1 or args[0] not in _LISTED:
-            raise InvalidCommand("name a shell: doit completion bash, or doit completion zsh")
+        if len(args) != 1 or args[0] not in _SHELLS:
+            raise InvalidCommand(spoken("name a shell: doit completion bash, zsh or fish"))
         self.outstream.write(script(args[0], self.loader.cmd_names))
         return 0

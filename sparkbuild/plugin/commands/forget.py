@@ -15,6 +15,7 @@ class Forget(FactCommand, DoitForget):  # type: ignore[misc]
     """The command `forget`."""
 
     name = "forget"
+    doc_purpose = "forget when and how a task was made last: a hint, so nothing becomes stale"
 
     def _execute(self, forget_sub: bool, forget_disable_default: bool, forget_all: bool) -> None:  # noqa: FBT001
         if self.session_or_none is not None:
@@ -28,6 +29,7 @@ class Ignore(FactCommand, DoitIgnore):  # type: ignore[misc]
     """The command `ignore`."""
 
     name = "ignore"
+    doc_purpose = "skip a task until `doit forget` of it"
 
     def _execute(self, pos_args: Any) -> None:
         if self.session_or_none is not None:

@@ -27,6 +27,7 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
     """Replaces doit's `list`: sub-tasks are what people run here, so they are shown."""
 
     name = "list"
+    doc_purpose = "list what can be made, with one line for each task"
     cmd_options = (*DoitList.cmd_options, _MORE)
 
     def _execute(  # noqa: PLR0917 - doit passes options by these names

@@ -39,6 +39,7 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
     """Replaces doit's `run`; where the dodo.py is no workspace, doit's own code runs unchanged."""
 
     name = "run"
+    doc_purpose = "make tasks; `doit run TASK` is the same as `doit TASK`"
     execute_tasks = True
     asks = True
     sel_tasks: Any
@@ -97,7 +98,7 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
                 self.control.tasks[name].task_dep = []
         reporter_class = self.reporters[reporter] if isinstance(reporter, str) else reporter
         with contextlib.ExitStack() as open_files:
-            stream = outfile
+            stream = outfile or self.outstream  # doit kept None where stdout was closed when it was loaded
             if isinstance(outfile, str):
                 stream = open_files.enter_context(open(outfile, "w", encoding="utf-8"))
             told = reporter_class(stream, {"failure_verbosity": failure_verbosity})
@@ -110,6 +111,16 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             args = [self.dep_manager, told, continue_, always, Stream(verbosity, force_verbosity)]
             code = int(runner(args, num_process).run_all(self.control.task_dispatcher()))
             return code or (2 if lacking else 0)
+
+    def help(self) -> str:
+        """The options of `run`. `doit -h` arrives here too, and asks about all of doit."""
+        if sys.argv[1:2] and sys.argv[1] in HELP:
+            from doit.doit_cmd import DoitMain  # noqa: PLC0415 - only when it was asked for
+
+            from sparkbuild.plugin.commands.help import overview  # noqa: PLC0415 - as above
+
+            return overview(DoitMain(config_filenames=()).get_cmds().to_dict())
+        return str(super().help())
 
     def _preflight(self, made: Plan, *, goes_on: bool) -> None:
         """What is known to fail at the end is said at the start: a launch comes after hours of building and staging.

@@ -12,6 +12,9 @@ from doit.exceptions import InvalidCommand
 
 from sparkbuild.plugin.commands.base import FactCommand
 
+# by their names: neither help nor completion offers them
+WITHHELD = frozenset({"clean", "dumpdb", "info", "reset-dep", "strace", "tabcompletion"})
+
 
 class _Withheld(FactCommand):
     """In a workspace says what to use instead; elsewhere doit's own command works as ever."""
@@ -62,4 +65,4 @@ class TabCompletion(_Withheld, DoitTabCompletion):  # type: ignore[misc]
     """The command `tabcompletion`."""
 
     name = "tabcompletion"
-    instead = "doit completion bash, or zsh, knows the tasks of a workspace"
+    instead = "doit completion bash, zsh or fish knows the tasks of a workspace"

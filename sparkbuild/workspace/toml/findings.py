@@ -58,7 +58,7 @@ class Findings:
                 next_=f"mend {kind}/{name} first" + (f": {broken.next}" if broken.next else ""),
             )
         else:
-            hint = did_you_mean(name, known) or f"a {one} of the workspace; there is none yet"
+            hint = did_you_mean(name, known) or f"a name of {kind}/; the workspace has none yet"
             self.add(keys, f"there is no {one} `{name}`", wanted=hint)
 
     def unique(self, table: str, ids: list[str]) -> None:
