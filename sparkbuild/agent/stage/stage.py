@@ -119,6 +119,7 @@ class _Staging:
         linked = bool(self.request.get("linked"))
         assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, linked, adopter)
         self._refuse_detours()
+        self._part_from_source()
         files, others = as_staged(self.wish.files, self.before, self.request)
         tasks = [assessor.task(wanted) for wanted in files]
         del files
@@ -173,6 +174,24 @@ class _Staging:
         blocked = folder.in_the_place(self.dst, names, {*self.known, *(link.name for link in self.links)})
         if blocked is not None:
             raise blocked
+
+    def _part_from_source(self) -> None:
+        """A name of a source file in this folder, a hard link, goes before anything is read: later, that the source has
+        one name less would be taken for a change of it.
+        """
+        if self.request["what"]["kind"] in still.PINNED:
+            return
+        same = [item for item in self.wish.files if _has_names(path := f"{self.dst}/{item.name}")
+                and itself.is_its_source(path, item)]  # fmt: skip
+        for item in same:
+            itself.refuse_file(f"{self.dst}/{item.name}", item)
+        if same:
+            self._refuse_used([item.name for item in same])
+            with Held(self.dst) as held:
+                for item in same:
+                    self.reporter.log(f"removed {held.at(item.name)}, a hard link of its source: it gets a copy")
+                    held.unlink(item.name)
+            self.wish = of_request(self.request, self.archives)
 
     def _check_room(self, tasks: list[Task], gone: list[str], keep: set[str]) -> None:
         need = sum(task.room for task in tasks)
@@ -303,6 +322,13 @@ class _Staging:
 
     def _paths(self, names: list[str]) -> list[str]:
         return [f"{self.dst}/{name}" for name in names]
+
+
+def _has_names(path: str) -> bool:
+    try:
+        return os.lstat(path).st_nlink > 1
+    except OSError:
+        return False
 
 
 class _Counter:
