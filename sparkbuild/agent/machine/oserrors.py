@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 
+_FEW, _MUCH = 64, 1 << 20  # inodes and bytes: what failed has given back a few by the time that somebody counts
 _GOES_ON = "it goes on where it stopped"
 _MISPLACED = (errno.EISDIR, errno.EEXIST, errno.ENOTDIR)
 
@@ -48,9 +49,9 @@ def full(error: OSError, path: str) -> dict[str, str]:
         me = user(os.geteuid())
         fields |= {"what": f"the disk quota of {me} is used up", "wanted": f"a larger quota, or less data of {me} there"}
         return {**fields, "found": free, "next": f"quota -s on that node says how much; then run again: {_GOES_ON}"}
-    if disk.f_files and not disk.f_favail:
+    if disk.f_files and disk.f_favail <= _FEW and disk.f_bavail * disk.f_frsize >= _MUCH:
         fields |= {"what": "the disk has no inodes left, so no file can be made", "wanted": "inodes for more files"}
-        found = f"0 of {disk.f_files} inodes free on {mount}, and {free}"
+        found = f"{disk.f_favail} of {disk.f_files} inodes free on {mount}, and {free}"
         return {**fields, "found": found, "next": f"remove many small files there (df -i {mount}), then run again"}
     return {**fields, "found": free, "next": f"make room, then run again: {_GOES_ON}"}
 
