@@ -297,3 +297,43 @@ def _remove_tree(parent: int, name: str, device: int) -> None:
     finally:
         os.close(fd)
     os.rmdir(name, dir_fd=parent)
+
+
+# -- one act on a path of ours -----------------------------------------------------------------------------------
+#
+# For work folders below the store: the last step of the path is never followed, and a tree is left where a mount is.
+
+
+def remove(path: str) -> bool:
+    """Remove a file or link; False when there is none."""
+    above, _, name = path.rpartition("/")
+    with Held(above) as held:
+        return held.unlink(name)
+
+
+def remove_tree(path: str) -> None:
+    """Remove what is there, and all in it, as far as that can be."""
+    above, _, name = path.rstrip("/").rpartition("/")
+    with suppress(FileNotFoundError, NotADirectoryError), Held(above) as held:
+        held.rmtree(name)
+
+
+def rename(old: str, new: str) -> None:
+    """Give something another name, in place of what has it."""
+    (above, _, one), (parent, _, other) = old.rpartition("/"), new.rpartition("/")
+    with Held(above) as held, Held(parent) as into:
+        os.rename(one, other, src_dir_fd=held.fd, dst_dir_fd=into.fd)
+
+
+def created(path: str, mode: int = FILE) -> IO[bytes]:
+    """A new file, open for writing; what had that name is removed."""
+    above, _, name = path.rpartition("/")
+    with Held(above) as held:
+        return os.fdopen(held.create(name, mode), "wb")
+
+
+def locking(path: str) -> int:
+    """A file to lock, made when it is not there."""
+    above, _, name = path.rpartition("/")
+    with Held(above) as held:
+        return held.open(name, os.O_RDWR | os.O_CREAT)

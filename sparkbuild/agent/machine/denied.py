@@ -67,11 +67,11 @@ def nearest(path: str) -> str:
 
 def _immutable(path: str) -> dict[str, str] | None:
     """What is said of a file or folder that `chattr` made unchangeable, also for root; None when none on the way is."""
-    import shlex  # noqa: PLC0415 - only for a message
-
     for place in (path, os.path.dirname(path)) if path.startswith("/") else ():
         letters = _attributes(place)
         if letters:
+            import shlex  # noqa: PLC0415 - only for a message
+
             return {
                 "found": f"{place} is {' and '.join(_FIXED[letter] for letter in letters)}: nobody may change it",
                 "wanted": "one that may be changed",

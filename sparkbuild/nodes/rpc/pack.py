@@ -15,10 +15,10 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 NOT_THERE = 91  # exit code of a start that found no such agent, or a Python that is too old
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can say
 
-# Whoever may write to the code, or to a folder on the way to it, decides what the agent does with our rights. `way` says
-# which step of a path that is: each must be of root or of us, and no folder may be open to others, but for a sticky one
-# (/tmp), in which nobody moves what is of somebody else. The group of a user's own (umask 002) is nobody else. `inside`
-# says the same of all that is in a folder, where sticky is not enough. None: nobody but us.
+# Whoever may write to the code, or to a folder on the way to it, decides what the agent does with our rights. `way`
+# says which step of a path that is: each must be of root or of us, and no folder may be open to others, but for a
+# sticky one (/tmp), in which nobody moves what is of somebody else. The group of a user's own (umask 002) is nobody
+# else. `inside` says the same of all that is in a folder, where sticky is not enough. None: nobody but us.
 _LOOK = """
 import os
 me=os.geteuid()

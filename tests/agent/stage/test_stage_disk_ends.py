@@ -1,4 +1,4 @@
-"""A disk that takes no more in the middle: no bytes, no inodes; and files that nobody may change. What is there stays."""
+"""A disk that takes no more in the middle: no bytes, no inodes; and files that nobody may change."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ def test_a_damaged_file_keeps_its_name_when_a_later_one_has_no_room(
     assert problems(look(dst, "b" * 64)) == []
 
 
-def test_a_mend_that_stops_in_the_middle_gives_the_file_its_name_back(
-    small: Callable[[str], Path], make: Make
-) -> None:
+def test_a_mend_that_stops_in_the_middle_gives_the_file_its_name_back(small: Callable[[str], Path], make: Make) -> None:
     """And what was mended by then stays mended."""
     dst = small("size=64m") / "staged"
     source = make("a.bin", 4 * CHUNK)

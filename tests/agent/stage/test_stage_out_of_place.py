@@ -1,4 +1,4 @@
-"""A sub-folder of staged data that is none any more: moved to a bigger disk and linked, or with a disk mounted on it."""
+"""A sub-folder of staged data that is none any more: moved to a bigger disk and linked, or a mount."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ def test_a_file_that_nobody_wants_any_more_is_left_behind_the_link(
     assert sorted(content(bigger)) == ["b.bin", "deep/c.bin"]
 
 
-@pytest.mark.parametrize("planted", ["draft.jsonl.tmp", "draft.jsonl", "a.part", "a.chunks", "ledger", "stamps", "owner"])
+@pytest.mark.parametrize(
+    "planted", ["draft.jsonl.tmp", "draft.jsonl", "a.part", "a.chunks", "ledger", "stamps", "owner"]
+)
 def test_a_link_planted_beside_the_data_is_not_written_through(
     dst: Path, make: Make, tmp_path: Path, planted: str
 ) -> None:
