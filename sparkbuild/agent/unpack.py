@@ -66,6 +66,7 @@ def _fields(error: OSError, store: str) -> dict[str, str]:
 
 def _install(archive: Any, final: str, temporary: str) -> None:
     try:
+        os.mkdir(temporary)  # new, so that nobody else has it
         for item in archive.infolist():
             path = os.path.join(temporary, item.filename)
             os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -6,11 +6,11 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.agent.driver import CHUNK, MIB, call, flip, look, problems, request_for, sha256
-from tests.agent.stage.test_stage_space import HOG
 
 Make = Callable[[str, int], Path]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or make a file immutable")
@@ -31,7 +31,15 @@ def small(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", folder], check=True)
 
 
-@pytest.mark.parametrize("how", ["one chunk", "all of it"])
+def wanted(dst: Path, files: dict[str, Path], how: str) -> dict[str, Any]:
+    request = request_for(dst, files, "b", streams=1)
+    for item in request["what"]["files"]:
+        if item["name"] == "c.bin" and how == "its source is another":
+            item["source"]["id"] = "another"
+    return request
+
+
+@pytest.mark.parametrize("how", ["one chunk is bad", "its source is another"])
 def test_a_damaged_file_keeps_its_name_when_a_later_one_has_no_room(
     small: Callable[[str], Path], make: Make, how: str
 ) -> None:
@@ -39,19 +47,19 @@ def test_a_damaged_file_keeps_its_name_when_a_later_one_has_no_room(
     first = {"a.bin": make("a.bin", 3 * CHUNK), "c.bin": make("c.bin", 2 * CHUNK)}
     assert call("stage", request_for(dst, first)).code == 0
     later = {**first, "b.bin": make("b.bin", 3 * CHUNK)}
-    if how == "all of it":
-        (dst / "c.bin").write_bytes(b"short")
-    else:
-        flip(dst / "c.bin", 7)
+    flip(dst / "c.bin", 7)
+    full = "import errno, os; from sparkbuild.agent.ledger.part import Part\n"
+    full += "note = Part.note\ndef noted(self, index, value):\n"
+    full += "    if self.name == 'b.bin': raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)\n"
+    full += "    note(self, index, value)\nPart.note = noted"
     # one stream: b.bin, which has no room, comes before c.bin or after it
     for names in (["a.bin", "b.bin", "c.bin"], ["a.bin", "c.bin", "b.bin"]):
-        request = request_for(dst, {name: later[name] for name in names}, "b", streams=1)
-        answer = call("stage", request, shim=HOG)
+        request = wanted(dst, {name: later[name] for name in names}, how)
+        answer = call("stage", request, shim=full)
         assert (answer.code, answer.last["kind"]) == (1, "space"), answer.events
         assert (dst / "c.bin").exists(), f"{names}: {answer.logs}"
         assert sha256(dst / "a.bin") == sha256(first["a.bin"])
-        (dst.parent / "hog").unlink()
-    assert call("stage", request_for(dst, later, "b")).code == 0
+    assert call("stage", wanted(dst, later, how)).code == 0
     assert problems(look(dst, "b" * 64)) == []
 
 
