@@ -73,6 +73,7 @@ def main(argv: list[str] | None = None, line: bytes = b"") -> int:
     None has said all that there is to say.
     """
     verb = (sys.argv[1:] if argv is None else argv)[0]
+    os.umask(os.umask(0o022) | 0o022)  # with 000 others could write to the store, and put links into it
     reporter = Reporter()
     request: dict[str, Any] = {}
     try:

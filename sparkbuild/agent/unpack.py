@@ -10,6 +10,7 @@ import py_compile
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 _KEEP = 3  # versions, beside the one that comes
@@ -17,10 +18,19 @@ _UNUSED = 14 * 86400.0  # seconds after which another version may go
 _STALE = 86400.0  # seconds after which a half-made folder is nobody's
 
 
-def main(archive: Any, request: dict[str, Any]) -> int:
-    """Request {"store", "name"}; one JSON line on stdout, {"event": "result"} or an error. Returns the exit code."""
+def main(archive: Any, request: dict[str, Any], look: Callable[[str], dict[str, Any] | None]) -> int:
+    """Request {"store", "name"}; one JSON line on stdout, {"event": "result"}, an error, or {"event": "agent",
+    "unsafe"}: `look` says who else may write to the way to a path. Returns the exit code.
+
+    The modes are fixed, whatever the umask of the login is: code that others may write to is theirs.
+    """
     folder = os.path.join(request["store"], "agent")
+    os.umask(os.umask(0o022) | 0o022)
     try:
+        unsafe = look(folder)
+        if unsafe is not None:
+            _say("agent", unsafe=unsafe)
+            return 1
         os.makedirs(folder, exist_ok=True)
         final = os.path.join(folder, request["name"])
         _install(archive, final, f"{final}.{os.getpid()}.tmp")
@@ -32,7 +42,7 @@ def main(archive: Any, request: dict[str, Any]) -> int:
     return 0
 
 
-def _say(event: str, **fields: str) -> None:
+def _say(event: str, **fields: Any) -> None:
     sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
     sys.stdout.flush()
 
@@ -56,6 +66,7 @@ def _fields(error: OSError, store: str) -> dict[str, str]:
 
 def _install(archive: Any, final: str, temporary: str) -> None:
     try:
+        os.mkdir(temporary)  # new, so that nobody else has it
         for item in archive.infolist():
             path = os.path.join(temporary, item.filename)
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -67,22 +78,38 @@ def _install(archive: Any, final: str, temporary: str) -> None:
                 invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
             )
             if compiled:
+                os.chmod(compiled, 0o644)
                 _flush(compiled)
         for base, _, _ in os.walk(temporary):
+            os.chmod(base, 0o755)  # noqa: S103 - nobody but us may write to it
             _flush(base)
         try:
             os.rename(temporary, final)
         except OSError:
-            if not os.path.isfile(os.path.join(final, "sparkbuild", "agent", "main.py")):
-                shutil.rmtree(final)  # damaged: somebody removed a part of it
+            if not _is_same(final, archive):
+                os.rename(final, f"{temporary}.old")  # damaged: somebody removed or changed a part of it
                 os.rename(temporary, final)
+                shutil.rmtree(f"{temporary}.old", ignore_errors=True)
         _flush(os.path.dirname(final))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _is_same(final: str, archive: Any) -> bool:
+    """True when another push was first."""
+    try:
+        for item in archive.infolist():
+            with open(os.path.join(final, item.filename), "rb") as file:
+                if file.read() != archive.read(item):
+                    return False
+    except OSError:
+        return False
+    return True
+
+
 def _write(path: str, content: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:
+        os.fchmod(file.fileno(), 0o644)
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -75,11 +75,23 @@ def _look(node: Node, name: str) -> User:
 
 
 # By uid, seen from inside of the node: there that uid is this user alone.
-_END = 'for p in /proc/[0-9]*; do if [ "$(stat -c %u "$p")" = "$1" ]; then kill -9 "${p#/proc/}"; fi; done'
+# What a login leaves ends by itself, and a little later: until it has, the user cannot be removed.
+_END = """
+tries=100
+while [ "$tries" -gt 0 ]; do
+    left=
+    for p in /proc/[0-9]*; do
+        if [ "$(stat -c %u "$p" 2>/dev/null)" = "$1" ]; then left=yes; kill -9 "${p#/proc/}" 2>/dev/null; fi
+    done
+    if [ -z "$left" ]; then exit 0; fi
+    tries=$((tries - 1)); sleep 0.1
+done
+echo "uid $1 still has processes" >&2; exit 1
+"""
 
 
 def _remove(user: User) -> None:
     uid = str(user.uid)
-    user.node.run(["sh", "-c", _END, "sh", uid])
+    user.node.run(["sh", "-c", _END, "sh", uid], check=True)
     user.node.run(["find", *OPEN, "-xdev", "-depth", "-user", uid, "-delete"])
     user.node.run(["userdel", "-r", user.name], check=True)

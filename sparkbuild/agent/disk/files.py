@@ -3,47 +3,42 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.wire.protocol import AgentError
 
 
 def fsync_folder(path: str) -> None:
     """Make a rename inside the folder survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    with Held(path) as held:
+        held.flush()
 
 
 def keep_owner(path: str) -> None:
     """Root working in another user's store leaves files that this user can still read and replace."""
     if os.geteuid() == 0:
         folder = os.stat(os.path.dirname(path) or ".")
-        os.chown(path, folder.st_uid, folder.st_gid)
+        os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
 
 
 def write_json(path: str, value: Any, mode: int = 0o644) -> None:
-    """Write JSON beside its final name, fsync, rename, fsync the folder."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(value, file, ensure_ascii=False, separators=(",", ":"))
-            file.flush()
-            os.fsync(file.fileno())
-        keep_owner(temporary)
-        os.rename(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
-    fsync_folder(os.path.dirname(path) or ".")
+    """Have a file hold JSON: all of it or what it held before; on the disk when this returns."""
+    folder, name = os.path.split(path)
+    with Held(folder or ".") as held:
+        held.replace(name, lambda file: dump(value, file), mode)
+
+
+def dump(value: Any, file: IO[bytes]) -> None:
+    """Write JSON as it is kept beside data, piece by piece: a ledger of 100,000 files is never in memory as a text."""
+    text = io.TextIOWrapper(file, encoding="utf-8")
+    json.dump(value, text, ensure_ascii=False, separators=(",", ":"))
+    text.detach()
 
 
 def read_json(path: str, limit: int = 64 << 20) -> dict[str, Any] | None:
@@ -70,8 +65,10 @@ def inside(store: str, path: str) -> str:
 @contextmanager
 def locked(path: str, what: str) -> Iterator[None]:
     """Hold an exclusive flock on `path` (never removed); an AgentError at once when another agent holds it."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    folder, name = os.path.split(path)
+    os.makedirs(folder, exist_ok=True)
+    with Held(folder) as held:
+        fd = held.open(name, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,25 +7,22 @@ the entry of the index goes last. A rerun goes on; a staging that comes first fi
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shlex
-import stat
-from collections.abc import Iterator
 from typing import Any
 
-from sparkbuild.agent.disk.files import fsync_folder, inside
+from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.evict import attached
 from sparkbuild.agent.evict.inventory import Contents, contents
+from sparkbuild.agent.evict.place import Place
 from sparkbuild.agent.lane import record as lanes
 from sparkbuild.agent.lane.uses import used
-from sparkbuild.agent.ledger import blocked as ground, evicted, folder, index, ledger, mounts as mountlist
+from sparkbuild.agent.ledger import blocked as ground, evicted, folder, index, ledger, mounts as mountlist, stamps
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import OURS, LedgerError
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _NAMED = 8  # files of others that are named
-_INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class _RefusedError(Exception):
@@ -82,7 +79,7 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
         if alone is not None:
             return _unlink_export(request, alone, reporter)
         done = [_unlink_export(request, one, reporter) for one in exported]
-        with _held(dst) as place:
+        with Place(dst) as place:
             done.append(_remove(dst, has, place, reporter))
             _forget(request, dst)
             place.close_up()
@@ -109,10 +106,10 @@ def _forget(request: dict[str, Any], dst: str) -> None:
 def _unlink_export(request: dict[str, Any], export: attached.Export, reporter: Reporter) -> dict[str, Any]:
     """Remove the names that an export has. Its manifest goes first."""
     mountlist.withdraw(export.dst, list(export.names))
-    with _held(export.dst) as place:
+    with Place(export.dst) as place:
         freed = files = 0
         for name, text in export.names.items():
-            size = place.unlink_file(name)
+            size = place.unlink_name(name, export.inodes)
             freed, files = freed + (size or 0), files + (size is not None)
             files += place.unlink_link(name, text)
         reporter.log(f"removed {files} name{'' if files == 1 else 's'} of the export {export.dst}")
@@ -127,113 +124,19 @@ def _busy(who: str) -> None:
     raise _RefusedError(f"it is being staged by another process ({who})")
 
 
-def _remove(dst: str, has: Contents, place: _Folder, reporter: Reporter) -> dict[str, Any]:
+def _remove(dst: str, has: Contents, place: Place, reporter: Reporter) -> dict[str, Any]:
     if has.ledger is not None:
         Draft(dst).start(list(has.files), has.links)
-        os.unlink(ledger.path_of(dst))
-        fsync_folder(f"{dst}/{OURS}")
+        ledger.withdraw(place.held)
     total, freed, files = sum(record.data for record in has.files), 0, 0
+    proven = stamps.proven(dst)
     for link in has.links:
         files += place.unlink_link(link.name, link.text)
     for record in has.files:
-        size = place.unlink_file(record.name)
+        size = place.unlink_file(record, proven.get(record.name))
         freed, files = freed + (size or 0), files + (size is not None)
         reporter.progress("evict", freed, total)
     reporter.log(f"removed {files} file{'' if files == 1 else 's'} of {dst}")
     freed += place.unlink_ours()
     left = place.others()
     return {"freed": freed, "files": files, "left": left[:_NAMED], "others": len(left)}
-
-
-@contextlib.contextmanager
-def _held(dst: str) -> Iterator[_Folder]:
-    place = _Folder(dst)
-    try:
-        yield place
-    finally:
-        os.close(place.fd)
-
-
-class _Folder:
-    """A staged folder, held by descriptors: no step of a path in it is followed when it is a link."""
-
-    def __init__(self, dst: str) -> None:
-        self.dst = dst
-        self.fd = os.open(dst, _INTO)
-        self.above: set[str] = set()
-
-    def unlink_file(self, name: str) -> int | None:
-        """Remove a regular file; the bytes that the disk gets back, None when no such file is there."""
-        return self._unlink(name, lambda found, _parent, _last: stat.S_ISREG(found.st_mode))
-
-    def unlink_link(self, name: str, text: str) -> bool:
-        """Remove a link that says what we made it say; "": nothing is known of that."""
-
-        def is_ours(found: os.stat_result, parent: int, last: str) -> bool:
-            return stat.S_ISLNK(found.st_mode) and text in {"", os.readlink(last, dir_fd=parent)}
-
-        return self._unlink(name, is_ours) is not None
-
-    def _unlink(self, name: str, is_ours: Any) -> int | None:
-        *steps, last = name.split("/")
-        parent = os.dup(self.fd)
-        try:
-            for step in steps:
-                inner = os.open(step, _INTO, dir_fd=parent)
-                os.close(parent)
-                parent = inner
-            found = os.lstat(last, dir_fd=parent)
-            if not is_ours(found, parent, last):
-                return None
-            os.unlink(last, dir_fd=parent)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            if error.errno != errno.ELOOP:  # a link stands where a folder was
-                raise
-            return None
-        finally:
-            os.close(parent)
-        self.above.update("/".join(steps[:count]) for count in range(1, len(steps) + 1))
-        return found.st_blocks * 512 if found.st_nlink == 1 else 0
-
-    def unlink_ours(self) -> int:
-        """Remove what we keep beside the data, but the lock that is held; the draft, which knows the rest, last."""
-        ours = f"{self.dst}/{OURS}"
-        freed = 0
-        names = [name for name in os.listdir(ours) if name != "lock"]
-        for name in sorted(names, key=lambda name: name in {"draft.jsonl", "names.json"}):
-            found = os.lstat(f"{ours}/{name}")
-            if not stat.S_ISDIR(found.st_mode):
-                os.unlink(f"{ours}/{name}")
-                freed += found.st_blocks * 512
-        fsync_folder(ours)
-        return freed
-
-    def others(self) -> list[str]:
-        """Remove folders that are empty now; what is left in the folder, which is not ours."""
-        for name in sorted(self.above, key=lambda name: name.count("/"), reverse=True):
-            self._rmdir(name)
-        left = []
-        for base, folders, files in os.walk(self.dst):
-            if base == self.dst and OURS in folders:
-                folders.remove(OURS)
-            at = os.path.relpath(base, self.dst)
-            left += [os.path.normpath(os.path.join(at, name)) for name in files]
-            left += [os.path.normpath(os.path.join(at, n)) for n in folders if os.path.islink(os.path.join(base, n))]
-        return sorted(left)
-
-    def _rmdir(self, name: str) -> None:
-        try:
-            os.rmdir(name, dir_fd=self.fd)
-        except OSError:  # not empty, or not there; a path through a link would have been refused before
-            return
-
-    def close_up(self) -> None:
-        """The lock, which others look at again when they waited for it, our folder, and the folder, if it is empty."""
-        os.unlink(f"{self.dst}/{OURS}/lock")
-        for path in (f"{self.dst}/{OURS}", self.dst):
-            try:
-                os.rmdir(path)
-            except OSError:
-                return

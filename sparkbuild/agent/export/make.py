@@ -14,7 +14,8 @@ import stat
 from functools import partial
 from typing import Any
 
-from sparkbuild.agent.disk.files import fsync_folder, inside
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.export import place as linkable, wish as linkwish
 from sparkbuild.agent.export.wish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
 from sparkbuild.agent.lane import uses
@@ -103,28 +104,18 @@ class _Linking:
         uses.refuse(self.request.get("store", ""), dict.fromkeys(touched), "making or removing links of it", shelf)
 
     def _change(self, wrong: list[Entry], gone: list[str]) -> None:
-        for name in gone:
-            os.unlink(f"{self.dst}/{name}")
-        folder.sweep(self.dst, gone)
-        above = {os.path.dirname(name) for name in gone}
-        for entry in wrong:
-            self._make(entry, folder.place(self.dst, entry.name))
-            above.add(os.path.dirname(entry.name))
-        for path in sorted({*above, *map(os.path.dirname, above)}):
-            if os.path.isdir(f"{self.dst}/{path}"):
-                fsync_folder(f"{self.dst}/{path}".rstrip("/"))
-
-    def _make(self, entry: Entry, path: str) -> None:
-        temporary = f"{self.dst}/{OURS}/{stem(entry.name)}.link"
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        if entry.how == HARD:
-            _link(entry, temporary, self.dst)
-        elif entry.how == POINTER:
-            os.symlink(entry.path, temporary)
-        else:
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
-        os.rename(temporary, path)
+        with Held(self.dst) as held:
+            for name in gone:
+                held.unlink(name)
+            folder.sweep(self.dst, gone)
+            above = {os.path.dirname(name) for name in gone}
+            for entry in wrong:
+                folder.place(held, entry.name)
+                _make(held, entry)
+                above.add(os.path.dirname(entry.name))
+            for name in sorted({*above, *map(os.path.dirname, above)}):
+                with contextlib.suppress(FileNotFoundError):  # it was empty, and is gone
+                    held.flush(name)
 
     def _restamp(self, staged: Staged, before: dict[str, stamps.Stamp]) -> None:
         """What we moved is believed as before: nobody need read it again."""
@@ -173,17 +164,29 @@ def _stamps(staged: Staged) -> dict[str, stamps.Stamp]:
     return found
 
 
-def _link(entry: Entry, temporary: str, dst: str) -> None:
+def _make(held: Held, entry: Entry) -> None:
+    temporary = f"{OURS}/{stem(entry.name)}.link"
+    held.unlink(temporary)
+    if entry.how == HARD:
+        _link(entry, held, temporary)
+    elif entry.how == POINTER:
+        held.symlink(entry.path, temporary)
+    else:
+        os.close(held.create(temporary, 0o444))
+    held.rename(temporary, entry.name)
+
+
+def _link(entry: Entry, held: Held, temporary: str) -> None:
     try:
         found = os.lstat(entry.path)
         if not stat.S_ISREG(found.st_mode):
             raise AgentError("a staged file is no regular file", kind="integrity", where=entry.path, next="doit stage")
-        os.link(entry.path, temporary, follow_symlinks=False)
+        held.link(entry.path, temporary)
     except FileNotFoundError as error:
         raise AgentError("a staged file is missing", kind="integrity", where=entry.path, next="doit stage") from error
     except OSError as error:
         if error.errno == errno.EXDEV:
-            raise linkable.other_disk(entry.path, dst) from error
+            raise linkable.other_disk(entry.path, held.path) from error
         if error.errno == errno.EMLINK:
             what = "a staged file has as many names as its file system allows"
             raise AgentError(what, where=entry.path, next="remove exports that are not used any more") from error
@@ -191,7 +194,7 @@ def _link(entry: Entry, temporary: str, dst: str) -> None:
             raise AgentError(
                 "a hard link of a staged file is not permitted",
                 where=entry.path,
-                found=f"{error.strerror}, as {temporary}",
+                found=f"{error.strerror}, as {held.at(temporary)}",
                 wanted="a file of this user, or one that it may write to (fs.protected_hardlinks)",
                 next="stage it as this user, or give the file to it (chown)",
             ) from error

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent.disk.files import fsync_folder, read_json
+from sparkbuild.agent.disk.held import remove, remove_tree, rename
 from sparkbuild.agent.image import layers as layerstore
 from sparkbuild.agent.store.artifacts import sha256_of
 from sparkbuild.agent.wire.protocol import Reporter
@@ -120,8 +120,8 @@ def engine_of(socket: str) -> dict[str, Any]:
 
 def finish(part: str, folder: str, reporter: Reporter) -> None:
     """Give a folder that is complete its final name, and remove what is too old."""
-    shutil.rmtree(folder, ignore_errors=True)  # it was wrong, else nobody would make it
-    os.rename(part, folder)
+    remove_tree(folder)  # it was wrong, else nobody would make it
+    rename(part, folder)
     base = os.path.dirname(folder)
     fsync_folder(base)
     _prune(base, folder, reporter)
@@ -131,7 +131,7 @@ def sweep(base: str) -> None:
     """Remove what interrupted makers left; whoever holds the image's lock is the only one at work here."""
     for entry in os.listdir(base):
         if entry.endswith(PART):
-            shutil.rmtree(os.path.join(base, entry), ignore_errors=True)
+            remove_tree(os.path.join(base, entry))
 
 
 def collect(store: str, reporter: Reporter) -> None:
@@ -163,7 +163,7 @@ def _remove_former(folder: str) -> int:
     for path in (os.path.join(folder, name) for name in _FORMER):
         with suppress(OSError):  # most have none; one that stays does no harm
             size = os.path.getsize(path)
-            os.unlink(path)
+            remove(path)
             gone += size
     return gone
 
@@ -179,7 +179,7 @@ def _prune(base: str, current: str, reporter: Reporter) -> None:
     for folder in sorted(found, key=lambda entry: found[entry], reverse=True)[KEEP - 1 :]:
         reporter.log(f"removing the old image {os.path.basename(folder)}")
         with suppress(FileNotFoundError):
-            os.unlink(config_of(folder))
+            remove(config_of(folder))
 
 
 def read_receipt(folder: str) -> ArchiveReceipt | None:

@@ -9,11 +9,11 @@ import base64
 import hashlib
 import json
 import os
-import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked, write_json
+from sparkbuild.agent.disk.held import created, remove_tree
 from sparkbuild.agent.image import archives as assembled, layers as layerstore
 from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.image.debs import add_links, add_package
@@ -45,7 +45,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             try:
                 receipt = _assemble(request, part, reporter)
             except BaseException:
-                shutil.rmtree(part, ignore_errors=True)
+                remove_tree(part)
                 raise
             assembled.finish(part, folder, reporter)
         assembled.collect(request["store"], reporter)
@@ -71,13 +71,13 @@ def _assemble(request: dict[str, Any], part: str, reporter: Reporter) -> Archive
         reporter.log(f"layer {number + 1}: sha256:{digest}, {os.path.getsize(path)} bytes")
     diff_ids = [f"sha256:{digest}" for digest, _ in layers]
     config = _config(request, diff_ids)
-    with open(config_of(part), "wb") as file:
+    with created(config_of(part)) as file:
         file.write(config)
         os.fsync(file.fileno())
     sizes = [os.path.getsize(path) for _, path in layers]
     for diff_id, (_, path) in zip(diff_ids, layers, strict=True):
         layerstore.keep(request["store"], path, diff_id)
-    shutil.rmtree(work)
+    remove_tree(work)
     receipt: ArchiveReceipt = {
         "format": RECEIPT_FORMAT,
         "name": request["name"],

@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
+from sparkbuild.agent.disk.held import created, remove_tree
 from sparkbuild.agent.docker.program import Client
 from sparkbuild.agent.image.steps import Steps
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -42,12 +42,11 @@ def secret_files(secrets: Mapping[str, str]) -> Iterator[dict[str, str]]:
         paths = {}
         for name, value in secrets.items():
             paths[name] = os.path.join(folder, name)
-            fd = os.open(paths[name], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(value)
+            with created(paths[name], 0o600) as file:
+                file.write(value.encode(errors="surrogateescape"))
         yield paths
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
 
 
 class BuildKit:

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, locked, read_json
+from sparkbuild.agent.disk.held import remove_tree, rename
 from sparkbuild.agent.image.contexttar import Content, ContextTar, File
 from sparkbuild.agent.image.layer import checked
 from sparkbuild.agent.store import artifacts
@@ -34,22 +35,22 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """
     base = os.path.join(request["store"], "contexts", request["name"])
     if request.get("discard"):
-        shutil.rmtree(base, ignore_errors=True)
+        remove_tree(base)
         return {}
     os.makedirs(base, exist_ok=True)
     with locked(os.path.join(base, ".lock"), f"the context of image {request['name']}"):
         for entry in os.listdir(base):
             if entry != ".lock":  # of older keys, and what a killed run left
-                shutil.rmtree(os.path.join(base, entry), ignore_errors=True)
+                remove_tree(os.path.join(base, entry))
         folder = os.path.join(base, request["key"][:12])
         part = f"{folder}.part"
         os.makedirs(part)
         try:
             digest, size = _make(request, part, reporter)
         except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
+            remove_tree(part)
             raise
-        os.rename(part, folder)
+        rename(part, folder)
         keep_owner(folder)
         fsync_folder(base)
         path = os.path.relpath(os.path.join(folder, _CONTEXT), request["store"])
@@ -74,7 +75,7 @@ def _make(request: dict[str, Any], part: str, reporter: Reporter) -> tuple[str, 
         for source in request["sources"]:
             _add_source(tar, request["store"], source, work, held)
         made = tar.write(os.path.join(part, _CONTEXT), reporter)
-    shutil.rmtree(work)
+    remove_tree(work)
     return made
 
 

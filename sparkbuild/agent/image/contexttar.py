@@ -10,6 +10,7 @@ import tarfile
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
+from sparkbuild.agent.disk.held import created
 from sparkbuild.agent.image.layer import checked
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
@@ -115,7 +116,7 @@ class ContextTar:
 
     def write(self, path: str, reporter: Reporter) -> tuple[str, int]:
         """Write and flush it; its sha256 and size."""
-        with open(path, "wb") as file:
+        with created(path) as file:
             out = _Hashed(file, reporter)
             # GNU format: the same bytes from every Python, and long names that docker reads
             with tarfile.open(  # type: ignore[call-overload]

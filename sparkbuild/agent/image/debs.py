@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any
 
+from sparkbuild.agent.disk.held import created
 from sparkbuild.agent.image import zstd
 from sparkbuild.agent.image.layer import DIR, FILE, LINK, Entry, Layer, checked, refused
 from sparkbuild.agent.wire.protocol import AgentError
@@ -54,7 +55,7 @@ def add_package(layer: Layer, path: str, sha256: str, architecture: str, work: s
             members = _members(file, origin)
             _check(_unpacked(file, members, "control.tar", origin), architecture, origin)
             data = os.path.join(work, f"{sha256}.tar")
-            with open(data, "wb") as out:
+            with created(data) as out:
                 _unpack(file, members, "data.tar", origin, out)
             _add_all(layer, data, origin)
         except (EOFError, tarfile.TarError, lzma.LZMAError, zlib.error, OSError, ValueError) as error:

@@ -7,11 +7,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked, write_json
+from sparkbuild.agent.disk.held import created, remove_tree
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET
 from sparkbuild.agent.docker.partload import is_whole
@@ -43,7 +43,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
                 receipt = _export(request, part, reporter)
                 assembled.finish(part, folder, reporter)
         except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
+            remove_tree(part)
             raise
         finally:
             assembled.collect(request["store"], reporter)
@@ -69,7 +69,7 @@ def _export(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveRe
         )
     layers: list[str] = found["RootFS"]["Layers"]
     work = os.path.join(layerstore.folder_of(request["store"]), f"{request['name']}.part")
-    shutil.rmtree(work, ignore_errors=True)
+    remove_tree(work)
     os.makedirs(work)
     try:
         total = int(found.get("Size") or 0)
@@ -78,8 +78,8 @@ def _export(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveRe
         )
         sizes = _keep(request["store"], image, layers)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
-    with open(config_of(part), "wb") as file:
+        remove_tree(work)
+    with created(config_of(part)) as file:
         file.write(image.config)
         os.fsync(file.fileno())
     receipt: ArchiveReceipt = {

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
 
+from sparkbuild.agent.disk.held import created
 from sparkbuild.agent.wire.protocol import AgentError
 
 DIR, FILE, LINK = "dir", "file", "link"
@@ -56,7 +57,7 @@ class Layer:
     def write(self, path: str, on_bytes: Callable[[int], None] = lambda _count: None) -> str:
         """Write it to a file; returns the sha256 of that, which docker calls the layer's diff id."""
         self._complete()
-        with open(path, "wb") as file:
+        with created(path) as file:
             out = _Hashed(file)
             # GNU format: the same bytes from every Python, and long names that docker reads
             with tarfile.open(fileobj=out, mode="w|", format=tarfile.GNU_FORMAT) as tar:  # type: ignore[call-overload]

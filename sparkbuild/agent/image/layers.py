@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from sparkbuild.agent.disk.files import fsync_folder, keep_owner, read_json, write_json
+from sparkbuild.agent.disk.held import locking, remove, rename
 from sparkbuild.agent.store.artifacts import sha256_of, stamp_of
 
 PREFIX = "sha256:"
@@ -30,7 +31,7 @@ def writing(store: str) -> Iterator[str]:
     """While new layers have no receipt yet: nothing is collected meanwhile. Gives their folder, which is there."""
     folder = folder_of(store)
     os.makedirs(folder, exist_ok=True)
-    fd = os.open(_lock(store), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = locking(_lock(store))
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
         yield folder
@@ -44,13 +45,13 @@ def keep(store: str, path: str, digest: str) -> None:
     """
     place = path_of(store, digest)
     if not problem(store, digest, os.path.getsize(path)):
-        os.unlink(path)
+        remove(path)
         return
     with open(path, "rb") as file:
         os.fdatasync(file.fileno())
     os.chmod(path, 0o444)
     keep_owner(path)
-    os.rename(path, place)
+    rename(path, place)
     fsync_folder(os.path.dirname(place))
     with suppress(OSError):  # only a cache: the next look writes it
         write_json(_stamp(store, digest), {"stamp": stamp_of(os.stat(place))})
@@ -82,7 +83,7 @@ def collect(store: str, wanted: Iterable[str]) -> int:
     folder = folder_of(store)
     if not os.path.isdir(folder):
         return 0
-    fd = os.open(_lock(store), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = locking(_lock(store))
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,9 +94,9 @@ def collect(store: str, wanted: Iterable[str]) -> int:
         for name in sorted(set(os.listdir(folder)) - kept):
             path = os.path.join(folder, name)
             gone += os.path.getsize(path)
-            os.unlink(path)
+            remove(path)
             with suppress(FileNotFoundError):
-                os.unlink(_stamp(store, name))
+                remove(_stamp(store, name))
         return gone
     finally:
         os.close(fd)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from sparkbuild.agent.disk.held import created, remove
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import DockerdError, message, quote
 from sparkbuild.agent.docker.unixhttp import Answer
@@ -49,7 +50,7 @@ def saved(engine: DockerWork, reference: str, wanted: set[str], work: str, on_by
                     continue
                 if member.name.startswith("blobs/") and member.size <= _SMALL:
                     small[member.name] = _read(path)
-                os.unlink(path)
+                remove(path)
             elif member.size <= _SMALL:
                 small[member.name] = content.read()
     image.config = _config(small)
@@ -123,7 +124,7 @@ def _copy(content: IO[bytes], path: str) -> str:
     """Write a layer, uncompressed; its digest."""
     source = uncompressed(content)
     digest = hashlib.sha256()
-    with open(path, "wb") as file:
+    with created(path) as file:
         while block := source.read(_BLOCK):
             digest.update(block)
             file.write(block)

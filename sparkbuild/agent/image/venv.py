@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import fsync_folder, locked, write_json
+from sparkbuild.agent.disk.held import created, remove, remove_tree, rename
 from sparkbuild.agent.image import tree
 from sparkbuild.agent.image.look import RECEIPT_FORMAT, folder_of, read_receipt
 from sparkbuild.agent.store.fetch import pip
@@ -40,11 +40,11 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         try:
             size = _build(request, part, reporter)
         except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
+            remove_tree(part)
             raise
         if os.path.lexists(folder):  # wrong, else nobody would build it; a lane may still run from it
-            os.rename(folder, old)
-        os.rename(part, folder)
+            rename(folder, old)
+        rename(part, folder)
         fsync_folder(base)
         _sweep(base)
         _prune(base, folder, reporter)
@@ -55,7 +55,7 @@ def _sweep(base: str) -> None:
     """Remove what interrupted builds left; whoever holds the image's lock is the only one at work here."""
     for entry in os.listdir(base):
         if entry.endswith((_PART, _OLD)):
-            shutil.rmtree(os.path.join(base, entry), ignore_errors=True)
+            remove_tree(os.path.join(base, entry))
 
 
 def _check_python(request: dict[str, Any]) -> None:
@@ -102,16 +102,16 @@ def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
         )
     python = os.path.join(part, "bin", "python")
     wanted = os.path.join(part, "requirements.lock")
-    with open(wanted, "w", encoding="utf-8") as file:
-        file.write(request["requirements"])
+    with created(wanted) as file:
+        file.write(request["requirements"].encode())
     argv = [python, "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "--progress-bar", "off"]
     argv += ["--disable-pip-version-check", "--no-input", "-r", wanted]
     pip(argv, part, reporter, f"install {request['name']}", env, remote=bool(request.get("remote")))
-    shutil.rmtree(temporary, ignore_errors=True)
+    remove_tree(temporary)
     os.makedirs(os.path.join(part, "files"))
     for name, text in request["files"].items():
-        with open(os.path.join(part, "files", os.path.basename(name)), "w", encoding="utf-8") as file:
-            file.write(text)
+        with created(os.path.join(part, "files", os.path.basename(name))) as file:
+            file.write(text.encode())
     _import(request, python, reporter)
     _drop_scripts(part)
     reporter.progress("record its files", 0, None)
@@ -156,7 +156,7 @@ def _drop_scripts(part: str) -> None:
     scripts = os.path.join(part, "bin")
     for name in os.listdir(scripts):
         if not re.fullmatch(r"python[0-9.]*", name):
-            os.unlink(os.path.join(scripts, name))
+            remove(os.path.join(scripts, name))
 
 
 def _prune(base: str, current: str, reporter: Reporter) -> None:
@@ -168,7 +168,7 @@ def _prune(base: str, current: str, reporter: Reporter) -> None:
     for folder in sorted(receipts, key=lambda entry: receipts[entry], reverse=True)[KEEP - 1 :]:
         if not _in_use(folder):
             reporter.log(f"removing the old image {os.path.basename(folder)}")
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
 
 def _in_use(folder: str) -> bool:

@@ -8,6 +8,7 @@ import zipfile
 from functools import partial
 from typing import IO
 
+from sparkbuild.agent.disk.held import created
 from sparkbuild.agent.image.layer import FILE, Entry, Layer, checked, refused
 from sparkbuild.agent.store.fetch import pip
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -33,8 +34,8 @@ def add_wheels(
     """
     _check(requirements)
     wanted = os.path.join(work, "requirements.lock")
-    with open(wanted, "w", encoding="utf-8") as file:
-        file.write(requirements)
+    with created(wanted) as file:
+        file.write(requirements.encode())
     argv = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
     argv += ["--progress-bar", "off", "--disable-pip-version-check", "--no-input", "-d", work, "-r", wanted]
     argv += ["--implementation", "cp", "--python-version", python, "--abi", f"cp{python.replace('.', '')}"]

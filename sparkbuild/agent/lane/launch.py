@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.lane import record as lanes, stop
 from sparkbuild.agent.ledger import index
 from sparkbuild.agent.machine import procs
@@ -103,7 +104,7 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
     argv = [str(item) for item in request["argv"]]
     go_read, go_write = os.pipe()
     try:
-        with open(os.path.join(store, log), "ab") as sink:
+        with os.fdopen(_opened(store, log), "ab") as sink:
             process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
                 [sys.executable, "-I", "-S", "-c", _GATE, str(go_read), *argv],
                 stdin=subprocess.DEVNULL,
@@ -149,7 +150,14 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
     return record
 
 
+def _opened(store: str, log: str) -> int:
+    folder, name = os.path.split(os.path.join(store, log))
+    with Held(folder) as held:
+        return held.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
 def _prune(folder: str) -> None:
-    logs = sorted(name for name in os.listdir(folder) if name.endswith(".log"))
-    for old in logs[: -(KEEP_LOGS - 1)]:
-        os.unlink(os.path.join(folder, old))
+    with Held(folder) as held:
+        logs = [name for name in held.listdir() if name.endswith(".log")]
+        for old in logs[: -(KEEP_LOGS - 1)]:
+            held.unlink(old)

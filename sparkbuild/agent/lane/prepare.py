@@ -9,12 +9,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import shutil
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import IO, Any
 
+from sparkbuild.agent.disk.held import Held, private
 from sparkbuild.agent.lane import record as lanes
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+_WHAT = "the folder for secrets"
 MEMORY = "/dev/shm"  # noqa: S108 - a folder of our own is made in it, with mode 0700
 
 
@@ -32,7 +35,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     folder = lanes.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
     return {
-        "files": _files(os.path.join(folder, request["folder"]), request.get("files") or {}),
+        "files": _files(folder, request["folder"], request.get("files") or {}),
         "secrets": _secrets(store, recipe, request["launch"], secrets),
     }
 
@@ -43,57 +46,57 @@ def _must_be_plain(name: str) -> None:
         raise AgentError("a name that is none", found=repr(name), wanted="one without a slash")
 
 
-def _files(path: str, encoded: dict[str, str]) -> str:
+def _files(folder: str, name: str, encoded: dict[str, str]) -> str:
     if not encoded:
         return ""
-    for name, data in ((name, base64.b64decode(text)) for name, text in encoded.items()):
-        place = os.path.normpath(os.path.join(path, name))
-        if not place.startswith(path + os.sep) or "\0" in name:
-            raise AgentError("a file of the recipe would lie outside of its folder", found=name)
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        _write(place, data, 0o644)
-    for inner, _, _ in os.walk(path):
-        os.chmod(inner, 0o755)  # noqa: S103 - a container may run as another user, whatever our umask
-    return path
+    with Held(folder) as held:
+        for inner, data in ((inner, base64.b64decode(text)) for inner, text in encoded.items()):
+            place = os.path.normpath(os.path.join(name, inner))
+            if not place.startswith(name + os.sep) or "\0" in inner:
+                raise AgentError("a file of the recipe would lie outside of its folder", found=inner)
+            held.makedirs(os.path.dirname(place))  # a container may run as another user: readable, whatever our umask
+            held.replace(place, partial(_put, data))
+    return os.path.join(folder, name)
 
 
-def _write(path: str, data: bytes, mode: int) -> None:
-    temporary = f"{path}.{os.getpid()}.part"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(fd, "wb") as file:
-        os.fchmod(fd, mode)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)
+def _put(data: bytes, file: IO[bytes]) -> None:
+    file.write(data)
+
+
+def _base(store: str, recipe: str) -> tuple[str, str]:
+    """Where the secrets of one recipe lie in memory: this user's folder, and a name in it. The store tells two
+    workspaces on one node apart.
+    """
+    name = hashlib.sha256(store.encode()).hexdigest()[:8]
+    return os.path.join(MEMORY, f"sparkbuild-{os.geteuid()}"), f"{recipe}-{name}"
 
 
 def secrets_base(store: str, recipe: str) -> str:
-    """Where the secrets of one recipe lie in memory; the store tells two workspaces on one node apart."""
-    name = hashlib.sha256(store.encode()).hexdigest()[:8]
-    return os.path.join(MEMORY, f"sparkbuild-{os.geteuid()}", f"{recipe}-{name}")
+    """Where the secrets of one recipe lie in memory."""
+    return os.path.join(*_base(store, recipe))
 
 
 def forget(store: str, recipe: str, launch: str = "") -> None:
-    """Remove the secrets of a lane that no longer runs: of one launch, or of all."""
+    """Remove the secrets of a lane that no longer runs: of one launch, or of all. Everybody may write to where they
+    lie: where another user has our name there, nothing is ours to remove.
+    """
     if launch:
         _must_be_plain(launch)
-    shutil.rmtree(os.path.join(secrets_base(store, recipe), launch), ignore_errors=True)
+    top, name = _base(store, recipe)
+    if not os.path.lexists(top):
+        return
+    with suppress(AgentError), private(top, _WHAT) as held:
+        held.rmtree(f"{name}/{launch}" if launch else name)
 
 
 def _secrets(store: str, recipe: str, launch: str, values: dict[str, str]) -> str:
     forget(store, recipe)
     if not values:
         return ""
-    base = secrets_base(store, recipe)
-    top = os.path.dirname(base)
-    os.makedirs(top, mode=0o700, exist_ok=True)
-    owner = os.lstat(top)
-    if owner.st_uid != os.geteuid() or not os.path.isdir(top) or os.path.islink(top):
-        raise AgentError("the folder for secrets belongs to somebody else", where=top, next=f"ls -ld {top}")
-    os.chmod(top, 0o700)
-    path = os.path.join(base, launch)
-    os.makedirs(path, mode=0o700)
-    for name, value in values.items():
-        _write(os.path.join(path, name), value.encode(errors="surrogateescape"), 0o600)
-    return path
+    top, name = _base(store, recipe)
+    with private(top, _WHAT) as held:
+        held.makedirs(f"{name}/{launch}", 0o700)
+        for secret, value in values.items():
+            data = value.encode(errors="surrogateescape")
+            held.replace(f"{name}/{launch}/{secret}", partial(_put, data), 0o600)
+    return os.path.join(top, name, launch)

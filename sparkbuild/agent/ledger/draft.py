@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from typing import IO
 
-from sparkbuild.agent.disk.files import fsync_folder
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger.ledger import (
     OURS,
     LedgerError,
@@ -22,12 +23,15 @@ from sparkbuild.agent.ledger.ledger import (
     small_file,
 )
 
+_NAME = f"{OURS}/draft.jsonl"
+
 
 class Draft:
     """Records of files that are known to be whole while the folder has no ledger, one JSON line each; the last wins."""
 
     def __init__(self, dst: str) -> None:
-        self.path = f"{dst}/{OURS}/draft.jsonl"
+        self._dst = dst
+        self.path = f"{dst}/{_NAME}"
 
     def is_there(self) -> bool:
         """True when a run was interrupted after it had begun to change the folder."""
@@ -67,25 +71,26 @@ class Draft:
 
     def start(self, records: list[Record], links: Iterable[Link] = ()) -> None:
         """Begin anew with these records and links, on the disk when this returns."""
-        temporary = f"{self.path}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
+
+        def write(file: IO[bytes]) -> None:
             file.writelines(map(self._line, records))
-            file.writelines(json.dumps(link._asdict(), ensure_ascii=False) + "\n" for link in links)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, self.path)
-        fsync_folder(os.path.dirname(self.path))
+            file.writelines(json.dumps(link._asdict(), ensure_ascii=False).encode() + b"\n" for link in links)
+
+        with Held(self._dst) as held:
+            held.replace(_NAME, write)
 
     def add(self, record: Record) -> None:
         """One more file is whole. Not forced to the disk: without its line the file is only copied once more."""
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write("\n" + self._line(record))  # the line before may be torn
+        with Held(self._dst) as held:
+            fd = held.open(_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        with os.fdopen(fd, "wb") as file:
+            file.write(b"\n" + self._line(record))  # the line before may be torn
 
     def end(self) -> None:
         """The ledger is written: forget the draft."""
-        if os.path.lexists(self.path):
-            os.unlink(self.path)
+        with Held(self._dst) as held:
+            held.unlink(_NAME)
 
     @staticmethod
-    def _line(record: Record) -> str:
-        return json.dumps({**plain(record), "digest": record.digest}, ensure_ascii=False) + "\n"
+    def _line(record: Record) -> bytes:
+        return json.dumps({**plain(record), "digest": record.digest}, ensure_ascii=False).encode() + b"\n"

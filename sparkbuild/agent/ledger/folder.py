@@ -6,13 +6,16 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from sparkbuild.agent.disk.held import FOLDER, Held
+from sparkbuild.agent.ledger import way
 from sparkbuild.agent.ledger.ledger import OURS, safe_name
 from sparkbuild.agent.wire.protocol import AgentError
 
 OUT_OF_PLACE = "what sparkbuild keeps beside staged data has something else in its place"
+_LOCK = f"{OURS}/lock"
 _LEFTOVERS = (".part", ".chunks", ".tmp", ".link")
 
 
@@ -30,7 +33,8 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
         if os.path.islink(ours):
             raise misplaced(OUT_OF_PLACE, ours, "a symbolic link", "a folder, or nothing yet")
         try:
-            fd = os.open(f"{ours}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            with Held(dst) as held:
+                fd = held.open(_LOCK, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:  # another one has just removed the folder
             continue
         except OSError:
@@ -46,7 +50,8 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
                     yield
                 except BaseException:
                     if _is_still(fd, f"{ours}/lock") and not begun(dst):
-                        os.unlink(f"{ours}/lock")
+                        with Held(dst) as held:
+                            held.unlink(_LOCK)
                         _unmake([ours, *made])
                     raise
                 return
@@ -72,6 +77,10 @@ def _make(ours: str, dst: str) -> list[str]:
         path = os.path.dirname(path)
     try:
         os.makedirs(ours, exist_ok=True)
+        with Held(dst) as held:  # a container may run as another user, whatever our umask
+            for name in ("", OURS):
+                if held.at(name) in missing:
+                    held.chmod(name, FOLDER)
     except OSError as error:
         _unmake(missing)
         if isinstance(error, FileNotFoundError) and in_the_way(dst) is None:
@@ -152,9 +161,10 @@ def room(dst: str) -> int:
 
 def clear_leftovers(dst: str, keep: set[str]) -> None:
     """Remove what killed runs left in our folder, but not the files named in `keep`."""
-    for name in os.listdir(f"{dst}/{OURS}"):
-        if name.endswith(_LEFTOVERS) and name not in keep:
-            os.unlink(f"{dst}/{OURS}/{name}")
+    with Held(dst) as held:
+        for name in held.listdir(OURS):
+            if name.endswith(_LEFTOVERS) and name not in keep:
+                held.unlink(f"{OURS}/{name}")
 
 
 def leftovers(dst: str, keep: set[str]) -> int:
@@ -164,37 +174,46 @@ def leftovers(dst: str, keep: set[str]) -> int:
         return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in wanted)
 
 
-def place(dst: str, name: str) -> str:
-    """The path of a file of the folder, its parent folders made. Raises AgentError when it would be outside of it, or
+def place(held: Held, name: str) -> None:
+    """Make the folders that a file of a held folder is to be in. Raises AgentError when it would be outside of it, or
     when something that is no plain file stands there.
     """
     if not safe_name(name):
-        raise AgentError("a name that leaves the folder", kind="config", where=dst, found=repr(name))
-    blocked = in_its_place(dst, name)
-    if blocked is not None:
-        raise blocked
-    path = dst
-    for step in name.split("/")[:-1]:
-        path = f"{path}/{step}"
-        if not os.path.lexists(path):
-            os.mkdir(path)
-    return f"{dst}/{name}"
+        raise AgentError("a name that leaves the folder", kind="config", where=held.path, found=repr(name))
+    above = os.path.dirname(name)
+    try:
+        if above:
+            held.makedirs(above)
+    except OSError:
+        blocked = in_the_place(held.path, [name], ())
+        if blocked is not None:
+            raise blocked from None
+        raise
+    found = held.lstat(name)
+    if found is not None and stat.S_ISDIR(found.st_mode):
+        raise _folder_there(held.at(name))
 
 
-def in_its_place(dst: str, name: str) -> AgentError | None:
-    """Why a file of that name cannot be in the folder: a folder stands there, or what is no folder is on the way."""
-    path, (*steps, last) = dst, name.split("/")
-    for step in steps:
-        path = f"{path}/{step}"
-        if not os.path.lexists(path):
-            return None
-        if not os.path.isdir(path) or os.path.islink(path):
-            found = "a symbolic link" if os.path.islink(path) else "a file"
-            return misplaced("a folder is wanted where something else is", path, found, "a folder, or nothing yet")
-    path = f"{path}/{last}"
-    if os.path.isdir(path) and not os.path.islink(path):
-        return misplaced("a file is wanted where a folder is", path, "a folder", "a file, or nothing yet")
+def in_the_place(dst: str, names: Collection[str], ours: Collection[str]) -> AgentError | None:
+    """Why files of these names cannot be in the folder: a folder stands there, or what is no folder of this one is on
+    the way. What goes by itself since it was staged (`ours`, and folders of these) is no reason.
+    """
+    found = way.detours(dst, names)
+    for step, detour in found.items():
+        if step not in ours:
+            return way.refused(dst, step, detour)
+    known = set(way.steps(ours))
+    for name in names:
+        if name in known or way.behind(name, found):
+            continue
+        path = f"{dst}/{name}"
+        if os.path.isdir(path) and not os.path.islink(path):
+            return _folder_there(path)
     return None
+
+
+def _folder_there(path: str) -> AgentError:
+    return misplaced("a file is wanted where a folder is", path, "a folder", "a file, or nothing yet")
 
 
 def misplaced(what: str, where: str, found: str, wanted: str) -> AgentError:
@@ -204,7 +223,12 @@ def misplaced(what: str, where: str, found: str, wanted: str) -> AgentError:
 
 def holds(dst: str, name: str) -> bool:
     """True when a file of that name is really in the folder: a link on the way to it may lead anywhere."""
-    return not through_link(dst, name) and _is_file(f"{dst}/{name}")
+    try:
+        with Held(dst) as held:
+            found = held.lstat(name)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return found is not None and not stat.S_ISDIR(found.st_mode)
 
 
 def through_link(dst: str, name: str) -> bool:
@@ -215,26 +239,9 @@ def through_link(dst: str, name: str) -> bool:
 
 def sweep(dst: str, names: Iterable[str]) -> None:
     """Remove the folders that are empty without these files or links, as far as they are really in the folder."""
-    for above in sorted({os.path.dirname(name) for name in names}, key=len, reverse=True):
-        step = above
-        while step and _holds_folder(dst, step):
-            try:
-                os.rmdir(f"{dst}/{step}")
-            except OSError:  # not empty
-                break
-            step = os.path.dirname(step)
-
-
-def _holds_folder(dst: str, name: str) -> bool:
-    """True when a folder of that name is really in the folder."""
-    return not through_link(dst, f"{name}/x") and os.path.isdir(f"{dst}/{name}")
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return not stat.S_ISDIR(os.lstat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    with Held(dst) as held:
+        for step in reversed(way.steps(names)):
+            held.rmdir(step)
 
 
 def human(size: int) -> str:

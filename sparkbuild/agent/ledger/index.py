@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.disk.files import keep_owner, write_json
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import folder
 from sparkbuild.agent.ledger.ledger import LedgerError, small_file
 
@@ -118,8 +119,7 @@ def noted(request: dict[str, Any], dst: str, work: Callable[[], dict[str, Any]])
     named = named._replace(adopted=since.adopted)
     _write(store, named)
     owned.write(dst, mine._replace(staged_at=named.staged_at))
-    if os.path.lexists(gone := path_of(store, dst, EVICTED)):
-        os.unlink(gone)
+    _remove(path_of(store, dst, EVICTED))
     return result
 
 
@@ -151,9 +151,13 @@ def served(request: dict[str, Any]) -> None:
 
 def forget(store: str, dst: str) -> None:
     """Take a folder out of the index."""
-    path = path_of(store, dst)
-    if os.path.lexists(path):
-        os.unlink(path)
+    _remove(path_of(store, dst))
+
+
+def _remove(path: str) -> None:
+    above, name = os.path.split(path)
+    with contextlib.suppress(FileNotFoundError), Held(above) as held:
+        held.unlink(name)
 
 
 def _write(store: str, found: Entry) -> None:

@@ -21,11 +21,13 @@ import stat
 import time
 from typing import Any, NamedTuple
 
-from sparkbuild.agent.disk.files import write_json
+from sparkbuild.agent.disk.files import dump
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH, count
 
 FORMAT, VERSION = "sparkbuild-ledger", 2
 OURS = ".sparkbuild"  # the folder beside the data
+_NAME = f"{OURS}/ledger.json"
 LIMIT = 64 << 20  # bytes of a ledger that anyone would read
 _BLOCK = 1 << 20  # bytes
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -93,7 +95,15 @@ class Ledger(NamedTuple):
 
 def path_of(dst: str) -> str:
     """Where the ledger of a folder is."""
-    return f"{dst}/{OURS}/ledger.json"
+    return f"{dst}/{_NAME}"
+
+
+def withdraw(held: Held) -> bool:
+    """Take the ledger of a held folder away, on the disk when this returns; False when it had none."""
+    had_one = held.unlink(_NAME)
+    if had_one:
+        held.flush(OURS)
+    return had_one
 
 
 def read(dst: str) -> Ledger | None:
@@ -108,7 +118,8 @@ def write(dst: str, ledger: Ledger) -> Ledger:
     Raises LedgerError when nobody would read it. It is not read back: of many files that took as much memory again.
     """
     at = round(time.time(), 3)
-    write_json(path_of(dst), {**_value(ledger), "at": at})
+    with Held(dst) as held:
+        held.replace(_NAME, lambda file: dump({**_value(ledger), "at": at}, file))
     sum32, size = 0, 0
     with open(path_of(dst), "rb") as file:
         while block := file.read(_BLOCK):

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Iterable
 
-from sparkbuild.agent.disk.files import fsync_folder
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import folder
 from sparkbuild.agent.ledger.ledger import OURS, Link
 from sparkbuild.agent.ledger.part import stem
@@ -29,20 +29,20 @@ def make(dst: str, links: Iterable[Link]) -> int:
     """Make those that are not right; on the disk when this returns. Returns how many. Raises AgentError when a folder
     stands there, or something else than a folder on the way.
     """
-    made, folders = 0, set()
-    for link in links:
-        path = folder.place(dst, link.name)
-        if not problem(dst, link):
-            continue
-        temporary = f"{dst}/{OURS}/{stem(link.name)}.link"
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        os.symlink(link.text, temporary)
-        os.rename(temporary, path)
-        folders.add(os.path.dirname(path))
-        made += 1
-    for path in sorted(folders):
-        fsync_folder(path)
+    made, above = 0, set()
+    with Held(dst) as held:
+        for link in links:
+            folder.place(held, link.name)
+            if not problem(dst, link):
+                continue
+            temporary = f"{OURS}/{stem(link.name)}.link"
+            held.unlink(temporary)
+            held.symlink(link.text, temporary)
+            held.rename(temporary, link.name)
+            above.add(os.path.dirname(link.name))
+            made += 1
+        for name in sorted(above):
+            held.flush(name)
     return made
 
 

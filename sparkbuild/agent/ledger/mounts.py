@@ -13,20 +13,21 @@ it, the export is whole.
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import Any
 
-from sparkbuild.agent.disk.files import fsync_folder, write_json
+from sparkbuild.agent.disk.files import dump
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger.ledger import OURS, LedgerError, safe_name, small_file
 
 FORMAT, VERSION = "sparkbuild-export", 1
+_NAME, _DRAFT = f"{OURS}/mounts.json", f"{OURS}/names.json"
 _LISTS = ("sources", "files", "pointers", "empty", "mounts")
 
 
 def path_of(dst: str) -> str:
     """Where the manifest of an export is."""
-    return f"{dst}/{OURS}/mounts.json"
+    return f"{dst}/{_NAME}"
 
 
 def read(dst: str) -> dict[str, Any] | None:
@@ -65,16 +66,17 @@ def same(one: dict[str, Any] | None, other: dict[str, Any]) -> bool:
 
 def write(dst: str, manifest: dict[str, Any]) -> None:
     """Put the manifest in place, on the disk when this returns."""
-    fixed = {"format": FORMAT, "version": VERSION}
-    write_json(path_of(dst), {**fixed, **manifest, "at": round(time.time(), 3)})
+    value = {"format": FORMAT, "version": VERSION, **manifest, "at": round(time.time(), 3)}
+    with Held(dst) as held:
+        held.replace(_NAME, lambda file: dump(value, file))
 
 
 def withdraw(dst: str, ours: list[str]) -> None:
     """Before anything is changed: note what may be ours, then take the manifest away, on the disk when this returns."""
-    write_json(_draft(dst), {"names": sorted(ours)})
-    if os.path.lexists(path_of(dst)):
-        os.unlink(path_of(dst))
-        fsync_folder(f"{dst}/{OURS}")
+    with Held(dst) as held:
+        held.replace(_DRAFT, lambda file: dump({"names": sorted(ours)}, file))
+        if held.unlink(_NAME):
+            held.flush(OURS)
 
 
 def noted(dst: str) -> list[str]:
@@ -88,9 +90,9 @@ def noted(dst: str) -> list[str]:
 
 def forget(dst: str) -> None:
     """All is finished: the note is not needed any more."""
-    if os.path.lexists(_draft(dst)):
-        os.unlink(_draft(dst))
+    with Held(dst) as held:
+        held.unlink(_DRAFT)
 
 
 def _draft(dst: str) -> str:
-    return f"{dst}/{OURS}/names.json"
+    return f"{dst}/{_DRAFT}"

@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from sparkbuild.agent.disk.files import read_json, write_json
+from sparkbuild.agent.disk.files import dump, read_json
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import index
 from sparkbuild.agent.ledger.ledger import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
 FORMAT = "sparkbuild-owner/v1"
+_NAME = f"{OURS}/owner.json"
 _LONGEST = 64 << 10  # bytes of a record that anyone would read
 
 
@@ -37,7 +39,7 @@ class Owner(NamedTuple):
 
 def path_of(dst: str) -> str:
     """Where the record of a folder is."""
-    return f"{dst}/{OURS}/owner.json"
+    return f"{dst}/{_NAME}"
 
 
 def read(dst: str) -> Owner | None:
@@ -55,9 +57,12 @@ def read(dst: str) -> Owner | None:
 def write(dst: str, owner: Owner | None) -> None:
     """Keep it; None: nobody's any more."""
     if owner is not None:
-        write_json(path_of(dst), {"format": FORMAT, **owner._asdict()})
-    elif os.path.lexists(path_of(dst)):
-        os.unlink(path_of(dst))
+        value = {"format": FORMAT, **owner._asdict()}
+        with Held(dst) as held:
+            held.replace(_NAME, lambda file: dump(value, file))
+        return
+    with Held(dst) as held:
+        held.unlink(_NAME)
 
 
 def conflict(request: dict[str, Any], dst: str) -> AgentError | None:

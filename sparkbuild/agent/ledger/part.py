@@ -16,14 +16,16 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from sparkbuild.agent.disk.held import FILE, Held
 from sparkbuild.agent.disk.pages import Pages
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH
 from sparkbuild.agent.ledger.ledger import OURS
 from sparkbuild.agent.ledger.shape import Shape
 
+ENDS = (".part", ".chunks")
 _NONE = bytes(WIDTH)
 
 
@@ -73,11 +75,15 @@ class Part:
     @property
     def path(self) -> str:
         """Where its bytes are."""
-        return f"{self._dst}/{OURS}/{stem(self.name)}.part"
+        return f"{self._dst}/{self._stem}.part"
 
     @property
     def _list(self) -> str:
-        return f"{self._dst}/{OURS}/{stem(self.name)}.chunks"
+        return f"{self._dst}/{self._stem}.chunks"
+
+    @property
+    def _stem(self) -> str:
+        return f"{OURS}/{stem(self.name)}"
 
     @property
     def _header(self) -> bytes:
@@ -123,26 +129,38 @@ class Part:
         """Bytes on the disk that a resumed copy need not take again."""
         return os.lstat(self.path).st_blocks * 512 if self._known else 0
 
-    def adopt(self, path: str, chunks: bytes) -> None:
-        """Turn a file with some bad chunks into a part whose good ones are kept. The list is written before the file is
-        moved, so that a kill in between loses nothing.
+    def adopt(self, chunks: bytes) -> None:
+        """Turn the file with some bad chunks into a part whose good ones are kept. The list is written before the file
+        is moved, so that a kill in between loses nothing.
         """
         self.remove()
-        with open(self._list, "wb") as file:
-            file.write(self._header + chunks)
-            file.flush()
-            os.fdatasync(file.fileno())
-        os.rename(path, self.path)
+        with Held(self._dst) as held:
+            with os.fdopen(held.create(f"{self._stem}.chunks"), "wb") as file:
+                file.write(self._header + chunks)
+                file.flush()
+                os.fdatasync(file.fileno())
+            held.rename(self.name, f"{self._stem}.part")
         self._known = chunks
+
+    def give_back(self) -> None:
+        """Undo `adopt`, when it could not be made whole: a damaged file is more than none, and is mended next time."""
+        with suppress(OSError), Held(self._dst) as held:
+            if held.lstat(self.name) is None:
+                held.rename(f"{self._stem}.part", self.name)
+                self.remove()
 
     @contextmanager
     def opened(self) -> Iterator[Pages]:
         """The part open for reading and writing, begun anew unless chunks of it are known."""
         if not self._known:
             self.remove()
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        with Held(self._dst) as held:
+            fd = held.open(f"{self._stem}.part", os.O_RDWR | os.O_CREAT)
         try:
-            self._fd = os.open(self._list, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            with suppress(PermissionError):  # of a file that is mended, and is another's
+                os.fchmod(fd, FILE)
+            with Held(self._dst) as held:
+                self._fd = held.open(f"{self._stem}.chunks", os.O_RDWR | os.O_CREAT)
             header = self._header
             self._first = len(header)
             if not self._known:
@@ -162,6 +180,13 @@ class Part:
     def remove(self) -> None:
         """Forget the part and its list."""
         self._known = b""
-        for path in (self.path, self._list):
-            if os.path.lexists(path):
-                os.unlink(path)
+        with Held(self._dst) as held:
+            for end in ENDS:
+                held.unlink(f"{self._stem}{end}")
+
+    def finish(self) -> None:
+        """Give the whole part its final name; on the disk when this returns."""
+        with Held(self._dst) as held:
+            held.rename(f"{self._stem}.part", self.name)
+            held.flush(os.path.dirname(self.name))
+        self.remove()

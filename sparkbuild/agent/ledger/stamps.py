@@ -15,9 +15,13 @@ import os
 import time
 from typing import Any
 
+from sparkbuild.agent.disk.files import dump
+from sparkbuild.agent.disk.held import Held
+from sparkbuild.agent.ledger import way
 from sparkbuild.agent.ledger.ledger import OURS, Ledger, path_of as ledger_path, small_file
 
 FORMAT, VERSION = "sparkbuild-stamps", 2
+_NAME = f"{OURS}/stamps.json"
 _TICK = 0.02  # seconds; a kernel's file clock may stand still for 10 ms, and two writes within look like one
 
 Stamp = list[int]
@@ -25,7 +29,7 @@ Stamp = list[int]
 
 def path_of(dst: str) -> str:
     """Where the stamps of a folder are."""
-    return f"{dst}/{OURS}/stamps.json"
+    return f"{dst}/{_NAME}"
 
 
 def of(stat: os.stat_result) -> Stamp:
@@ -37,6 +41,12 @@ def read(dst: str, ledger: Ledger) -> dict[str, Stamp]:
     """The stamps that belong to this ledger; none when they are missing, damaged, or another ledger's."""
     value = _load(dst)
     files = value.get("files") if value.get("seal") == ledger.seal else None
+    return files if isinstance(files, dict) else {}
+
+
+def proven(dst: str) -> dict[str, Stamp]:
+    """The stamps that are kept there, whichever ledger they belong to: files that were staged, as they were left."""
+    files = _load(dst).get("files")
     return files if isinstance(files, dict) else {}
 
 
@@ -61,6 +71,8 @@ def unmoved(dst: str, key: str) -> tuple[int, dict[str, Any]] | None:
     try:
         if value.get("key") != key or not value["whole"] or value["ledger"] != of(os.lstat(ledger_path(dst))):
             return None
+        if way.detours(dst, (*value["files"], *value.get("links", {}))):
+            return None
         for name, stamp in value["files"].items():
             if of(os.lstat(f"{dst}/{name}")) != stamp:
                 return None
@@ -82,19 +94,15 @@ def _load(dst: str) -> dict[str, Any]:
 
 def write(dst: str, ledger: Ledger, stamps: dict[str, Stamp]) -> None:
     """Replace the stamps. A folder that cannot be written to keeps its old ones; only time is lost."""
-    path = path_of(dst)
-    temporary = f"{path}.{os.getpid()}.tmp"
     value = {"format": FORMAT, "version": VERSION, "seal": ledger.seal, "key": ledger.key, "total": ledger.total}
     try:
         found = of(os.lstat(ledger_path(dst)))
         value |= {"ledger": found, "whole": len(stamps) == len(ledger.files), "files": stamps}
         value |= {"links": {link.name: link.text for link in ledger.links}, "about": ledger.about}
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(value, file, ensure_ascii=False, separators=(",", ":"))
-        os.rename(temporary, path)  # no fsync: it is a cache, and a torn one is read as none
+        with Held(dst) as held:  # not flushed: it is a cache, and a torn one is read as none
+            held.replace(_NAME, lambda file: dump(value, file), flush=False)
     except OSError:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
+        return
 
 
 def let_settle(stat: os.stat_result) -> None:

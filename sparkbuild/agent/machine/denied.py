@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import sys
 
 from sparkbuild.agent.disk.files import is_in
+
+_GETFLAGS = 0x80086601  # FS_IOC_GETFLAGS
+_FIXED = {"i": "immutable (chattr +i)", "a": "append-only (chattr +a)"}
 
 
 def fields_of(path: str, store: str) -> dict[str, str]:
     """Fields of an error event. The first folder on the way to `path` that lets nobody through is the one to blame."""
-    me = _user(os.geteuid())
+    me = user(os.geteuid())
+    if (fixed := _immutable(path)) is not None:
+        return fixed
     if not path:
         return {"found": f"we are {me}", "wanted": "", "next": ""}
     closed = _closed(path)
@@ -27,7 +34,7 @@ def fields_of(path: str, store: str) -> dict[str, str]:
     elif inside:
         mends = f"{folder_for_us(store)}, or another `store` in config.toml"
     return {
-        "found": f"{closed} belongs to {_user(found.st_uid)}, {mode}; we are {me}",
+        "found": f"{closed} belongs to {user(found.st_uid)}, {mode}; we are {me}",
         "wanted": f"a store that {me} may write to" if inside else f"a path that {me} may use",
         "next": f"on that node: {mends}",
     }
@@ -35,7 +42,7 @@ def fields_of(path: str, store: str) -> dict[str, str]:
 
 def folder_for_us(path: str) -> str:
     """The command that makes a folder which this user may write to."""
-    return f"sudo install -d -o {_user(os.geteuid())} {path}"
+    return f"sudo install -d -o {user(os.geteuid())} {path}"
 
 
 def _closed(path: str) -> str:
@@ -58,7 +65,39 @@ def nearest(path: str) -> str:
     return place
 
 
-def _user(number: int) -> str:
+def _immutable(path: str) -> dict[str, str] | None:
+    """What is said of a file or folder that `chattr` made unchangeable, also for root; None when none on the way is."""
+    for place in (path, os.path.dirname(path)) if path.startswith("/") else ():
+        letters = _attributes(place)
+        if letters:
+            import shlex  # noqa: PLC0415 - only for a message
+
+            return {
+                "found": f"{place} is {' and '.join(_FIXED[letter] for letter in letters)}: nobody may change it",
+                "wanted": "one that may be changed",
+                "next": f"on that node: sudo chattr -{letters} {shlex.quote(place)}, if nobody relies on it",
+            }
+    return None
+
+
+def _attributes(path: str) -> str:
+    """Those letters of `lsattr` that forbid a change; the flags are FS_*_FL of <linux/fs.h>."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        answer = fcntl.ioctl(fd, _GETFLAGS, bytes(8))
+    except OSError:  # a file system without
+        return ""
+    finally:
+        os.close(fd)
+    flags = int.from_bytes(answer, sys.byteorder)
+    return "".join(letter for letter, flag in (("i", 0x10), ("a", 0x20)) if flags & flag)
+
+
+def user(number: int) -> str:
+    """What a user is called, its number where it has no name."""
     import pwd  # noqa: PLC0415 - only for a message
 
     try:

@@ -6,6 +6,8 @@ import errno
 import os
 import stat
 
+_FEW, _MUCH = 64, 1 << 20  # inodes and bytes: what failed has given back a few by the time that somebody counts
+_GOES_ON = "it goes on where it stopped"
 _MISPLACED = (errno.EISDIR, errno.EEXIST, errno.ENOTDIR)
 
 
@@ -21,14 +23,55 @@ def fields_of(error: OSError, store: str) -> dict[str, str]:
     if error.errno in _MISPLACED and error.filename:
         wanted = "something else there, or nothing yet"
         return {**fields, "found": standing(str(error.filename)), "wanted": wanted, "next": "move it away"}
+    if error.errno in (errno.EXDEV, errno.EBUSY) and error.filename:
+        return {**fields, **_mounted(str(error.filename))}
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return {**fields, "found": "", "wanted": "", "next": ""}
-    found = ""
-    if os.path.isdir(store):
-        disk = os.statvfs(store)
-        found = f"{disk.f_bavail * disk.f_frsize} bytes free for {store}"
-    wanted = "room for what is written: doit plan says how much"
-    return {**fields, "kind": "space", "found": found, "wanted": wanted, "next": "make room, then run again"}
+    return {**full(error, str(error.filename or store)), "where": fields["where"]}
+
+
+def full(error: OSError, path: str) -> dict[str, str]:
+    """The fields of an error event when nothing more can be written to where `path` is: what there is none of, bytes,
+    files or a user's share of them, since each wants another remedy.
+    """
+    from sparkbuild.agent.machine.denied import nearest, user  # noqa: PLC0415 - only for a message
+
+    fields = {"kind": "space", "what": "the disk became full", "where": path}
+    fields |= {"wanted": "room for what is written: doit plan says how much"}
+    near = nearest(path) if path.startswith("/") else ""
+    if not near:
+        return {**fields, "found": "", "next": "make room, then run again"}
+    from sparkbuild.agent.machine import mounts as disks  # noqa: PLC0415 - only for a message
+
+    disk, mount = os.statvfs(near), disks.beneath(near)[0]
+    free = f"{disk.f_bavail * disk.f_frsize} bytes free on {mount}"
+    if error.errno == errno.EDQUOT:
+        me = user(os.geteuid())
+        fields |= {
+            "what": f"the disk quota of {me} is used up",
+            "wanted": f"a larger quota, or less data of {me} there",
+        }
+        return {**fields, "found": free, "next": f"quota -s on that node says how much; then run again: {_GOES_ON}"}
+    if disk.f_files and disk.f_favail <= _FEW and disk.f_bavail * disk.f_frsize >= _MUCH:
+        fields |= {"what": "the disk has no inodes left, so no file can be made", "wanted": "inodes for more files"}
+        found = f"{disk.f_favail} of {disk.f_files} inodes free on {mount}, and {free}"
+        return {**fields, "found": found, "next": f"remove many small files there (df -i {mount}), then run again"}
+    return {**fields, "found": free, "next": f"make room, then run again: {_GOES_ON}"}
+
+
+def _mounted(path: str) -> dict[str, str]:
+    """Another file system is mounted there, or something uses the name as a mount."""
+    import shlex  # noqa: PLC0415 - only for a message
+
+    from sparkbuild.agent.machine import mounts as disks  # noqa: PLC0415 - as above
+    from sparkbuild.agent.machine.denied import nearest  # noqa: PLC0415 - as above
+
+    mount, file_system = disks.beneath(nearest(path))
+    return {
+        "found": f"a {file_system} is mounted on {mount}",
+        "wanted": "one file system for the folder and all that is in it",
+        "next": f"on that node: umount {shlex.quote(mount)}; or name a folder that is on that disk as a whole",
+    }
 
 
 def standing(path: str) -> str:

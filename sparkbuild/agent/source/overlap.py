@@ -76,19 +76,23 @@ def refuse_files(files: Sequence[Wanted], dst: str) -> None:
                 raise _itself(target or dst, f"a file to stage is in it: {path}")
 
 
+def is_its_source(path: str, wanted: Wanted) -> bool:
+    """Whether the file at `path` is another name of the source of `wanted`: a hard link."""
+    with suppress(OSError, AgentError, KeyError):
+        lies, found = os.lstat(path), nas.status(wanted.source["path"])
+        return (lies.st_dev, lies.st_ino) == (found.st_dev, found.st_ino)
+    return False
+
+
 def refuse_file(path: str, wanted: Wanted, *, mended: bool = False) -> None:
     """Raise AgentError, kind config, when the file at `path`, which is to go, to be replaced or (`mended`) to be
     mended, is the source of `wanted`. Another name of the source, a hard link, may go: the source stays where it is.
     """
     if "path" not in wanted.source:
         return
-    try:
-        lies = os.lstat(path)
-        found = nas.status(wanted.source["path"])
-    except (OSError, AgentError):  # nothing is there, or no source; whoever reads it tells so
+    if not is_its_source(path, wanted):  # nothing is there, or no source; whoever reads it tells so
         return
-    if (lies.st_dev, lies.st_ino) != (found.st_dev, found.st_ino):
-        return
+    lies = os.lstat(path)
     real = os.path.realpath(wanted.source["path"])
     one_name = os.path.basename(real) == os.path.basename(path)
     one_folder = nas.folder_id(os.path.dirname(real)) == nas.folder_id(os.path.dirname(path))

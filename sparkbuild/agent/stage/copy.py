@@ -8,12 +8,10 @@ from the source; of a sparse file nothing but the chunks with data is looked at.
 
 from __future__ import annotations
 
-import os
 import threading
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from sparkbuild.agent.disk.files import fsync_folder
 from sparkbuild.agent.disk.pages import Pages, make_hole, reserve
 from sparkbuild.agent.ledger import digest
 from sparkbuild.agent.ledger.content import Hashes, Moved, stray_chunks
@@ -264,10 +262,3 @@ def _blank(view: memoryview, first: int, end: int) -> None:
     for start in range(first, end, len(_ZEROS)):
         size = min(len(_ZEROS), end - start)
         view[start : start + size] = _ZEROS[:size]
-
-
-def rename_into(part: Part, path: str) -> None:
-    """Give the whole part its final name; the folder is on the disk when this returns."""
-    os.rename(part.path, path)
-    fsync_folder(os.path.dirname(path))
-    part.remove()

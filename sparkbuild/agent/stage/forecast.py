@@ -119,15 +119,8 @@ class _There:
         """What stands where a file or a folder belongs, and does not go by itself since it was staged."""
         if not os.path.isdir(self.dst):
             return None
-        ours = {*self.known, *(link.name for link in self.links)}
-        above = {name[:at] for name in ours for at, letter in enumerate(name) if letter == "/"}
-        for name in (*(item.name for item in wish.files), *(link.name for link in wish.links)):
-            error = folder.in_its_place(self.dst, name)
-            if error is not None:
-                place = error.fields["where"].removeprefix(f"{self.dst}/")
-                if place not in (above if place == name else ours):
-                    return error
-        return None
+        names = [*(item.name for item in wish.files), *(link.name for link in wish.links)]
+        return folder.in_the_place(self.dst, names, {*self.known, *(link.name for link in self.links)})
 
     def strangers(self, wish: Wish, archives: Archives) -> AgentError | None:
         """Files of others that staging would not replace, as far as a glance tells."""

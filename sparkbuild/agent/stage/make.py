@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import digest, folder, stamps
 from sparkbuild.agent.ledger.content import Moved
 from sparkbuild.agent.ledger.digest import CHUNK
@@ -19,7 +20,7 @@ from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource, Source
 from sparkbuild.agent.source.wish import Wanted
 from sparkbuild.agent.stage.assess import DETACH, REPAIR, Task
-from sparkbuild.agent.stage.copy import ANEW, Copied, Copier, rename_into
+from sparkbuild.agent.stage.copy import ANEW, Copied, Copier
 from sparkbuild.agent.stage.streams import Meter, Metered
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -67,7 +68,8 @@ class Opener:
 class Maker:
     """Makes files; several threads may call it. Counts bytes written, files copied and chunks mended."""
 
-    def __init__(self, dst: str, copier: Copier, opener: Opener, draft: Draft) -> None:
+    def __init__(self, dst: str, copier: Copier, opener: Opener, draft: Draft, *, tight: bool = False) -> None:
+        self._tight = tight  # there is no room for the new beside the old
         self._dst, self._copier, self._opener, self._draft = dst, copier, opener, draft
         self._guard = threading.Lock()
         self.written = self.copied = self.mended = 0
@@ -75,8 +77,9 @@ class Maker:
     def make(self, task: Task, small: memoryview) -> tuple[Record, stamps.Stamp]:
         """One file, on the disk when this returns; its record and the stamp of it."""
         wanted, part, mended = task.wanted, task.part, None
-        with self._guard:
-            path = folder.place(self._dst, wanted.name)
+        path = f"{self._dst}/{wanted.name}"
+        with self._guard, Held(self._dst) as held:
+            folder.place(held, wanted.name)
         if task.do == DETACH:
             source: Source = FileSource(path)
         else:
@@ -84,11 +87,13 @@ class Maker:
             if task.apart and task.record is not None:
                 source = mended = Mended(path, task.record, source)
         try:
-            if source.size != wanted.size:
-                raise _another_size(wanted, source)
+            _check_size(wanted, source)
             itself.refuse_file(path, wanted, mended=task.do == REPAIR)
+            if task.reclaim and self._tight:
+                with Held(self._dst) as held:
+                    held.unlink(wanted.name)
             if task.do == REPAIR and task.record is not None and mended is None:
-                part.adopt(path, task.record.chunks)
+                part.adopt(task.record.chunks)
             sha256 = wanted.sha256 or (task.record.sha256 if task.record else "")
 
             def copy(moved: Moved) -> Copied:
@@ -98,6 +103,10 @@ class Maker:
 
             known = sha256 or wanted.sha1
             copied = self._opener.checked(source, known, part, copy, self._copier.moved)
+        except BaseException:
+            if task.do == REPAIR:
+                part.give_back()
+            raise
         finally:
             source.close()
         algorithm = self._copier.algorithm
@@ -110,7 +119,7 @@ class Maker:
             self.copied += task.do != REPAIR
             if task.do == REPAIR:
                 self.mended += copied.fetched if mended is None else mended.fetched
-        rename_into(part, path)
+        part.finish()
         return record, stamps.of(os.lstat(path))
 
 
@@ -151,8 +160,10 @@ class Mended:
         self._source.close()
 
 
-def _another_size(wanted: Wanted, source: Source) -> AgentError:
-    return AgentError(
+def _check_size(wanted: Wanted, source: Source) -> None:
+    if source.size == wanted.size:
+        return
+    raise AgentError(
         f"the source of {wanted.called} has another size",
         kind="integrity",
         where=str(wanted.source.get("path", "")),

@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sparkbuild.agent.disk.files import inside, locked, write_json
-from sparkbuild.agent.ledger import content, digest, folder, ledger, links, stamps
+from sparkbuild.agent.disk.files import dump, inside, locked
+from sparkbuild.agent.disk.held import Held
+from sparkbuild.agent.ledger import content, digest, folder, ledger, links, stamps, way
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.ledger.ledger import OURS, Ledger, LedgerError, Record, small_file
 from sparkbuild.agent.ledger.shape import Shape
@@ -26,6 +27,7 @@ from sparkbuild.agent.machine.idle import be_idle
 from sparkbuild.agent.wire.protocol import Reporter
 
 FORMAT = "sparkbuild-scrub/v1"
+_NAME = f"{OURS}/scrub.json"
 LIMIT = 20_000_000_000
 _EVERY = 64  # chunks between two writings of the cursor
 
@@ -44,7 +46,7 @@ class Cursor(NamedTuple):
 
 def path_of(dst: str) -> str:
     """Where the cursor of a folder is."""
-    return f"{dst}/{OURS}/scrub.json"
+    return f"{dst}/{_NAME}"
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -94,6 +96,7 @@ class _Scrub:
             self.made, self.cursor = made, _cursor(dst, made)
         self.titles = Titles(self.made.links)
         self.told: set[str] = set()
+        self.detours = way.detours(dst, [record.name for record in self.made.files])
 
     def glance(self) -> None:
         """Look at all names of the folder, and read nothing."""
@@ -104,6 +107,9 @@ class _Scrub:
 
     def _standing(self, record: Record) -> str:
         """What lstat says against a file."""
+        step = way.behind(record.name, self.detours)
+        if step:
+            return way.out_of_place(self.dst, step, self.detours[step])
         found, text = content.standing(f"{self.dst}/{record.name}")
         if found is not None and found.st_size != record.size:
             return content.describe(record, found.st_size, ())
@@ -217,7 +223,9 @@ class _Scrub:
 
     def _save(self) -> None:
         with contextlib.suppress(OSError):  # a folder that cannot be written to is read from its start each time
-            write_json(path_of(self.dst), {"format": FORMAT, **self.cursor._asdict()})
+            value = {"format": FORMAT, **self.cursor._asdict()}
+            with Held(self.dst) as held:
+                held.replace(_NAME, lambda file: dump(value, file))
 
     def result(self) -> dict[str, Any]:
         """See `run`."""

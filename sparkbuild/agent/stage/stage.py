@@ -13,11 +13,12 @@ import os
 import threading
 from typing import Any
 
-from sparkbuild.agent.disk.files import fsync_folder, inside
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import blocked as ground, digest, folder, index, ledger, links, owner as owned, stamps
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import Ledger, Record
-from sparkbuild.agent.ledger.part import stem
+from sparkbuild.agent.ledger.part import ENDS, stem
 from sparkbuild.agent.ledger.titles import Titles
 from sparkbuild.agent.source import overlap as itself, unchanged as still
 from sparkbuild.agent.source.opened import Archives
@@ -31,7 +32,6 @@ from sparkbuild.agent.stage.samerows import as_staged
 from sparkbuild.agent.stage.streams import MOST, Buffers, Meter, each
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
-_ENDS = (".part", ".chunks")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STREAMS = 4
 
@@ -59,13 +59,10 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        raise AgentError(
-            "the disk became full while staging",
-            kind="space",
-            where=str(error.filename or dst),
-            found=f"{folder.human(folder.room(_existing(dst)))} free",
-            next="make room, then run again: it goes on where it stopped",
-        ) from error
+        from sparkbuild.agent.machine import oserrors  # noqa: PLC0415 - only for a message
+
+        full = oserrors.full(error, str(error.filename or dst))
+        raise AgentError(**{**full, "what": f"{full['what']} while staging", "where": full["where"] or dst}) from error
     finally:
         archives.close()
 
@@ -121,6 +118,8 @@ class _Staging:
         adopter = Adopter(self.algorithm, self.request.get("verify") == "full", self.opener.from_nas, check.moved)
         linked = bool(self.request.get("linked"))
         assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, linked, adopter)
+        self._refuse_detours()
+        self._part_from_source()
         files, others = as_staged(self.wish.files, self.before, self.request)
         tasks = [assessor.task(wanted) for wanted in files]
         del files
@@ -130,7 +129,7 @@ class _Staging:
         names = {wanted.name for wanted in self.wish.files} | {link.name for link in self.wish.links}
         gone = [name for name in self.known if name not in names and folder.holds(self.dst, name)]
         gone += [name for name in links.gone(self.dst, self.links, names) if name not in gone]
-        keep = {stem(task.wanted.name) + end for task in tasks if task.part.resumable for end in _ENDS}
+        keep = {stem(task.wanted.name) + end for task in tasks if task.part.resumable for end in ENDS}
         self._refuse_strangers(tasks, adopter)
         gone = self._adopt(tasks, gone)
         self._check_room(tasks, gone, keep)
@@ -168,6 +167,31 @@ class _Staging:
             "received": self.meter.received,
             "about": made.about,
         }
+
+    def _refuse_detours(self) -> None:
+        """Nothing is copied, and nothing goes, where a wanted file cannot lie."""
+        names = [*(item.name for item in self.wish.files), *(link.name for link in self.wish.links)]
+        blocked = folder.in_the_place(self.dst, names, {*self.known, *(link.name for link in self.links)})
+        if blocked is not None:
+            raise blocked
+
+    def _part_from_source(self) -> None:
+        """A name of a source file in this folder, a hard link, goes before anything is read: later, that the source has
+        one name less would be taken for a change of it.
+        """
+        if self.request["what"]["kind"] in still.PINNED:
+            return
+        same = [item for item in self.wish.files if _has_names(path := f"{self.dst}/{item.name}")
+                and itself.is_its_source(path, item)]  # fmt: skip
+        for item in same:
+            itself.refuse_file(f"{self.dst}/{item.name}", item)
+        if same:
+            self._refuse_used([item.name for item in same])
+            with Held(self.dst) as held:
+                for item in same:
+                    self.reporter.log(f"removed {held.at(item.name)}, a hard link of its source: it gets a copy")
+                    held.unlink(item.name)
+            self.wish = of_request(self.request, self.archives)
 
     def _check_room(self, tasks: list[Task], gone: list[str], keep: set[str]) -> None:
         need = sum(task.room for task in tasks)
@@ -211,7 +235,8 @@ class _Staging:
         """
         there = {link.name for link in self.wish.links if not links.problem(self.dst, link)}
         names = {task.wanted.name for task in tasks if task.do != COPY} | there
-        if not names <= {*self.known, *(link.name for link in self.links)} and not (self.lost or self.draft.is_there()):
+        # Also after a staging that did not end: what that one finished is in its draft.
+        if not names <= {*self.known, *(link.name for link in self.links)} and not self.lost:
             index.adopt(self.request, self.dst)
         entry = index.entry(str(self.request.get("store") or ""), self.dst)
         if entry is None or not entry.adopted:
@@ -246,19 +271,16 @@ class _Staging:
     def _open_up(self, todo: list[Task], gone: list[str], keep: set[str]) -> None:
         """From here on the folder has no ledger, so that nothing takes it for whole."""
         self.draft.start(list(self.known.values()), (*self.links, *self.wish.links))
-        if os.path.lexists(ledger.path_of(self.dst)):
-            os.unlink(ledger.path_of(self.dst))
-            fsync_folder(f"{self.dst}/{ledger.OURS}")
-        folder.clear_leftovers(self.dst, keep)
-        for name in gone:
-            self.reporter.log(f"removed {self.dst}/{name}: no longer wanted")
-            os.unlink(f"{self.dst}/{name}")
+        with Held(self.dst) as held:
+            ledger.withdraw(held)
+            folder.clear_leftovers(self.dst, keep)
+            for name in gone:
+                self.reporter.log(f"removed {self.dst}/{name}: no longer wanted")
+                held.unlink(name)
         folder.sweep(self.dst, gone)
         for task in todo:
             if not task.text:
                 self.reporter.log(f"{task.do} {task.wanted.called}")
-            if task.reclaim:
-                os.unlink(f"{self.dst}/{task.wanted.name}")
 
     def _make(self, tasks: list[Task]) -> tuple[list[Record], dict[str, stamps.Stamp], Maker]:
         todo = [task for task in tasks if task.record is None or task.stamp is None]
@@ -266,7 +288,7 @@ class _Staging:
         self.meter.tick = work.moved
         streams = min(self.streams, len(todo))
         copier = Copier(self.algorithm, Buffers(streams), self.stop, work.moved)
-        maker = Maker(self.dst, copier, self.opener, self.draft)
+        maker = Maker(self.dst, copier, self.opener, self.draft, tight=self._is_tight(todo))
         made = iter(each(streams, todo, maker.make, self.stop))
         records, proven = [], {}
         for task in tasks:
@@ -277,6 +299,11 @@ class _Staging:
             records.append(record)
             proven[record.name] = stamp
         return records, proven, maker
+
+    def _is_tight(self, todo: list[Task]) -> bool:
+        """True when a file that is replaced has to go first. Else it goes when the new one is whole."""
+        need, min_free = sum(task.room for task in todo), int(self.request.get("min_free") or 0)
+        return folder.room(self.dst) - need < min_free
 
     def _close_up(self, records: list[Record], proven: dict[str, stamps.Stamp]) -> Ledger:
         """The ledger comes back when what it says is on the disk."""
@@ -297,6 +324,13 @@ class _Staging:
         return [f"{self.dst}/{name}" for name in names]
 
 
+def _has_names(path: str) -> bool:
+    try:
+        return os.lstat(path).st_nlink > 1
+    except OSError:
+        return False
+
+
 class _Counter:
     """Bytes that passed in one phase, of `total` as far as was known beforehand; told from several threads."""
 
@@ -309,12 +343,6 @@ class _Counter:
             self._done += size
             total = None if self._total is None else max(self._total, self._done)
             self._reporter.progress(self._phase, self._done, total)
-
-
-def _existing(path: str) -> str:
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path
 
 
 _NOTHING = Ledger("", {}, "", ())

@@ -17,7 +17,7 @@ import threading
 from typing import Any
 
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.ledger import content, digest, evicted, folder, ledger, links, stamps
+from sparkbuild.agent.ledger import content, digest, evicted, folder, ledger, links, stamps, way
 from sparkbuild.agent.ledger.content import Found, Moved, Piece
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.ledger.draft import Draft
@@ -130,6 +130,8 @@ class _Look:
         self.known = stamps.read(dst, made)
         self.proven: dict[str, stamps.Stamp] = {}
         self.titles = Titles(made.links)
+        names = (*(record.name for record in made.files), *(link.name for link in made.links))
+        self.detours = way.detours(dst, names)
 
     def result(self) -> dict[str, Any]:
         trusted = [record for record in self.made.files if self._file(record)]
@@ -137,7 +139,10 @@ class _Look:
             del self.proven[record.name]  # its stamp lies, so that staging reads all of it as well
             self._read_whole(record, remember=False)
         for link in self.made.links:
+            step = way.behind(link.name, self.detours)
             text = links.problem(self.dst, link)
+            if step:
+                text = f"{link.name} {way.out_of_place(self.dst, step, self.detours[step])}"
             if text:
                 self.problems.append({"file": link.name, "text": text, "bytes": 0})
         if self.proven != self.known:
@@ -146,6 +151,10 @@ class _Look:
 
     def _file(self, record: Record) -> bool:
         """Look at one file; True when its stamp says that nobody touched it."""
+        step = way.behind(record.name, self.detours)
+        if step:
+            self._problem(record, way.out_of_place(self.dst, step, self.detours[step]), 0)
+            return False
         found, text = content.standing(f"{self.dst}/{record.name}")
         if found is None:
             self._problem(record, text, record.data)

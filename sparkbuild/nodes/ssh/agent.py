@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import socket
 import threading
 import time
@@ -190,6 +191,21 @@ class SshAgent:
             )
         reply.broken(said, code)
 
+    def _unsafe(self, found: Mapping[str, Any]) -> NodeError:
+        """Others may write to where the agent's code lies, or to the way there: it is not run."""
+        where, owner, me = str(found.get("where")), str(found.get("owner")), str(found.get("me"))
+        kind = "a link, " if found.get("link") else ""
+        mends = f"set `store` of {self.name} in config.toml to a folder of {me}'s own"
+        if owner in {me, "root"} and not found.get("link"):
+            mends = f"on that node: chmod go-w {shlex.quote(where)}; or {mends}"
+        return NodeError(
+            f"the agent's code on {self.name} is not run: others than {me} may change it",
+            where=f"{where} on the way to {self.store}/agent",
+            found=f"{kind}owner {owner}, mode {found.get('mode')}",
+            wanted=f"folders of {me} or root which nobody else may write to, but for sticky ones like /tmp",
+            next=mends,
+        )
+
     def _push(self, absent: Mapping[str, Any], *, final: bool = False) -> None:
         """Send the agent, since this version of it is not there."""
         if not absent.get("fits"):
@@ -200,17 +216,22 @@ class SshAgent:
                 wanted="Python 3.10 or newer",
                 next="set `python` in config.toml to the path of a newer one",
             )
+        if absent.get("unsafe"):
+            raise self._unsafe(absent["unsafe"])
         with self._pushing:
             if self._pushed:
                 return  # by another thread, since this one asked
             data = pack.archive()
             request = {"store": self.store, "name": pack.name(), "sha256": hashlib.sha256(data).hexdigest()}
             reply = Reply(self.name, "push")
+            told: list[dict[str, Any]] = []
             with Exec(self._link, pack.unpack_command(self._python), final=final) as running:
                 if running.send(_encoder.encode(request) + b"\n") and running.send(data):
                     running.end_input()
                 for line in running.lines():
-                    reply.feed(line, None)
+                    reply.feed(line, _unless_absent(told, None))
+                if told:
+                    raise self._unsafe(told[0]["unsafe"])
                 if reply.result is None:
                     self._broken(reply, running)
             reply.outcome()

@@ -203,4 +203,4 @@ def test_a_folder_of_another_user(node: Node) -> None:
 
 def test_a_file_in_the_place_of_the_folder(node: Node) -> None:
     (node.memory / f"sparkbuild-{os.geteuid()}").write_text("")
-    assert refused(node) == "File exists"
+    assert refused(node) == "the folder for secrets belongs to somebody else"

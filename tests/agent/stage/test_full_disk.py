@@ -66,4 +66,5 @@ def test_a_verb_that_meets_it_reports(
     assert main.main(["stage"], json.dumps({"store": str(tmp_path)}).encode() + b"\n") == 1
     event = json.loads(capsys.readouterr().out)
     assert (event["event"], event["kind"]) == ("error", "space")
-    assert "bytes free for" in event["found"]
+    assert "bytes free on /" in event["found"]
+    assert event["what"].startswith("the disk became full" if number == errno.ENOSPC else "the disk quota of ")

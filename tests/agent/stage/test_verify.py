@@ -213,7 +213,7 @@ def test_what_staging_would_write(dst: Path, wheel: Path) -> None:
 def test_a_read_only_folder_can_be_looked_at(staged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (staged / ".sparkbuild/stamps.json").unlink()
 
-    def refuse(*_args: Any) -> None:
+    def refuse(*_args: Any, **_more: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "rename", refuse)
