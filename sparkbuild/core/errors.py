@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sparkbuild.agent.wire.printable import lines
+
 
 class SparkbuildError(Exception):
-    """Base of everything a user may be shown; `str()` of it is the whole message, ready to print.
+    """Base of everything a user may be shown; `str()` of it is the whole message, ready to print:
+    what others wrote in it is printable there.
 
     Arguments other than `what` are optional; an empty one is left out of the message.
     """
@@ -21,14 +24,14 @@ class SparkbuildError(Exception):
         self.next = next
 
     def __str__(self) -> str:
-        lines = [self.what]
+        told = [lines(self.what)]
         for label in ("where", "found", "wanted", "next"):
             text = getattr(self, label)
             if text:
-                head, *rest = str(text).splitlines()
-                lines.append(f"  {label + ':':<7} {head}")
-                lines.extend(f"          {line}" for line in rest)
-        return "\n".join(lines)
+                head, *rest = lines(str(text)).rstrip("\n").split("\n")
+                told.append(f"  {label + ':':<7} {head}")
+                told.extend(f"          {line}" for line in rest)
+        return "\n".join(told)
 
     def as_dict(self) -> dict[str, str]:
         """The message as JSON fields; empty fields are left out."""

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sparkbuild.agent.wire.printable import printable
+
 KEEP = 50  # runs
 
 
@@ -35,7 +37,7 @@ class RunLog:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._prune()
             with (self.folder / "run.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+                file.write(printable(json.dumps(entry, ensure_ascii=False)) + "\n")
 
     def _prune(self) -> None:
         runs = sorted(path for path in self._runs.iterdir() if path.is_dir())

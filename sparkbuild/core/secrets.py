@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.screen import complain
 
 _warned: set[str] = set()  # files of secrets that others may read, and that this was said of
 
@@ -49,4 +49,4 @@ def _warn_once(path: str, mode: int) -> None:
     """Say that others may read the secrets; once, however many lanes have some."""
     if mode & 0o044 and path not in _warned:
         _warned.add(path)
-        sys.stderr.write(f"warning: {path} can be read by other users of this machine: chmod 600 {path}\n")
+        complain(f"warning: {path} can be read by other users of this machine: chmod 600 {path}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, changed, differences
@@ -145,7 +146,7 @@ def _reasons(goal: Goal, seen: tuple[Seen, ...], last: Made | None) -> list[Reas
         problem = head.fact.get("problem") or "does not listen"
         found.append(Reason("answers", f"{who(record)} runs, but {problem}"))
     elif spec.model_id not in head.fact["served_ids"]:
-        ids = ", ".join(head.fact["served_ids"])
+        ids = one_line(", ".join(head.fact["served_ids"]))
         found.append(Reason("model_id", f"model id: {ids} -> {spec.model_id}", ids, spec.model_id))
     elif record.get("served_at") is None and not found:
         failed = [gate["id"] for gate in record.get("gates") or () if not gate.get("ok")]
@@ -224,7 +225,7 @@ def _gone(seen: tuple[Seen, ...]) -> Reason:
 
 def _ended(one: Seen) -> str:
     lines = [line for line in one.fact.get("last_lines") or () if line.strip()]
-    last = f"; last line of its log: {lines[-1].strip()[:160]}" if lines else ""
+    last = f"; last line of its log: {one_line(lines[-1], 160)}" if lines else ""
     state = f" ({one.fact['state']})" if one.fact.get("state") else ""
     record = one.record or {}
     return f"{who(record)} is gone without having been stopped{state}{last}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from sparkbuild.agent.docker.loglines import frames, lines
 from sparkbuild.agent.docker.unixhttp import Answer
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.agent.wire.protocol import AgentError
 
 SOCKET = "/var/run/docker.sock"
@@ -137,13 +138,9 @@ def message(answer: Answer) -> str:
         return ""
     text = body.decode(errors="replace")
     try:
-        return _one_line(str(json.loads(text)["message"]))
+        return one_line(str(json.loads(text)["message"]), 500)
     except (ValueError, KeyError, TypeError, RecursionError):
-        return _one_line(text)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:500]
+        return one_line(text, 500)
 
 
 def _names(socket: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Any
 
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 NAME = "\0sparkbuild-launch"
@@ -78,6 +79,7 @@ def _ask(name: str) -> dict[str, Any] | None:
     if not isinstance(holder, dict) or not all(isinstance(holder.get(name), str) for name in ("recipe", "who")):
         return None
     since = holder.get("since")
+    holder |= {name: one_line(holder[name], 100) for name in ("recipe", "who")}
     return holder if isinstance(since, int | float) and 0 <= since < 1e11 else None
 
 

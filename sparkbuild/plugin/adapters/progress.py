@@ -6,6 +6,7 @@ import threading
 import time
 from typing import IO, Any, Protocol
 
+from sparkbuild.agent.wire.printable import lines, one_line
 from sparkbuild.core import units
 from sparkbuild.core.run import Progress
 
@@ -44,7 +45,7 @@ class PlainDisplay:
             if progress.phase == phase and now - at < PERIOD:
                 return
             self._last[task] = (progress.phase, now)
-            self._stream.write(f"      {task}: {progress.phase}{_amount(progress)}\n")
+            self._stream.write(f"      {task}: {one_line(progress.phase)}{_amount(progress)}\n")
             self._stream.flush()
 
     def end(self, task: str) -> None:
@@ -55,7 +56,7 @@ class PlainDisplay:
     def line(self, text: str) -> None:
         """See Display."""
         with self._guard:
-            self._stream.write(text + "\n")
+            self._stream.write(lines(text) + "\n")
             self._stream.flush()
 
     def close(self) -> None:
@@ -63,10 +64,13 @@ class PlainDisplay:
 
 
 class RichDisplay:
-    """Bars on a terminal. rich is imported only when the first task has something to show: it costs 50 ms."""
+    """Bars on a terminal. rich is imported only when the first task has something to show: it costs 50 ms.
+
+    It would read `[...]` in any text as markup, and fail of `[/INST]`: no column and no line is given as markup.
+    """
 
     def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
+        self._stream = getattr(stream, "raw", stream)  # of a Screen: the bars are moved by escapes of ours
         self._bars: Any = None
         self._ids: dict[str, tuple[Any, str]] = {}
         self._guard = threading.RLock()
@@ -79,7 +83,7 @@ class RichDisplay:
             if bar is None or phase != progress.phase:
                 if bar is not None:
                     bars.remove_task(bar)
-                bar = bars.add_task(f"{task}  {progress.phase}", total=progress.total, amount="")
+                bar = bars.add_task(f"{task}  {one_line(progress.phase, 100)}", total=progress.total, amount="")
                 self._ids[task] = (bar, progress.phase)
             bars.update(bar, completed=progress.done, total=progress.total, amount=_amount(progress, bars.tasks, bar))
 
@@ -95,11 +99,11 @@ class RichDisplay:
 
             columns = (
                 SpinnerColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(20),
-                TextColumn("{task.fields[amount]}"),
+                TextColumn("{task.fields[amount]}", markup=False),
             )
-            console = Console(file=self._stream, highlight=False)
+            console = Console(file=self._stream, highlight=False, emoji=False)
             self._bars = Bars(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
             self._bars.start()
         return self._bars
@@ -117,10 +121,10 @@ class RichDisplay:
         """See Display."""
         with self._guard:
             if self._bars is None:
-                self._stream.write(text + "\n")
+                self._stream.write(lines(text) + "\n")
                 self._stream.flush()
             else:
-                self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+                self._bars.console.print(lines(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """See Display."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from sparkbuild.app.session import current
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core import units
 from sparkbuild.core.plan import UNKNOWN
+from sparkbuild.core.screen import complain
 from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin.adapters.action import Unsure, came_with
 from sparkbuild.plugin.adapters.dependencies import goal_of
@@ -124,7 +124,7 @@ class Reporter:
         """After the last task."""
         self.display.close()
         for error in self._errors:
-            sys.stderr.write(f"ERROR: {error}\n")
+            complain(f"ERROR: {error}")
         if self.interrupted or self._counts["failed"] or self._counts["unknown"]:
             self._counts["not tried"] += len(self._pending - self.interrupted.keys())
         counts = [f"{count} {what}" for what, count in self._counts.items() if count]

@@ -14,10 +14,12 @@ from doit.cmd_base import DoitCmdBase
 from doit.cmdparse import CmdParseError
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.agent.wire.printable import lines
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core import STATE
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.interrupt import handling
+from sparkbuild.core.screen import Screen, complain
 from sparkbuild.nodes.local.ahead import Ahead
 from sparkbuild.nodes.local.process import ask_facts
 from sparkbuild.plugin.adapters import streams
@@ -34,6 +36,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     """Mixed in before a doit command. In a folder that is no workspace of ours, doit's own behaviour is left alone."""
 
     execute_tasks = False
+    outstream: Any  # doit sets it; ours lets nothing through that is not printable
     needs_tasks = True  # False: works on goals alone, and does not pay for making a doit task of each
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -43,6 +46,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     def execute(self, params: Any, args: Any) -> Any:
         """See doit; every error that a user can cause is one message, never a traceback."""
         gc.disable()  # nothing made while loading is garbage; `run` turns it on again
+        self.outstream = Screen(self.outstream)
         ahead = self._ask_ahead(args)
         with handling():
             try:
@@ -70,7 +74,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             except SparkbuildError as error:
                 raise InvalidCommand(spoken(str(error))) from error
             except InvalidCommand as error:
-                raise InvalidCommand(spoken(str(error))) from error
+                raise InvalidCommand(lines(spoken(str(error)))) from error
             except BrokenPipeError:
                 raise  # `doit plan | head`: the reader has seen enough
             except OSError as error:
@@ -218,7 +222,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         named = list(names)
         problems = self.session.lacking(named) if named else self.session.goals.problems
         for error in problems.values():
-            sys.stderr.write(spoken(f"ERROR: {error}\n"))
+            complain(spoken(f"ERROR: {error}"))
         return len(problems)
 
 

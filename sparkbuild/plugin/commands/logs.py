@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.core.screen import complain
 from sparkbuild.nodes.ask import survey
 from sparkbuild.plugin.commands.base import FactCommand
 
@@ -60,10 +60,9 @@ class Logs(FactCommand):
             if event.get("event") == "launch":
                 of = ", ".join(event["nodes"] or [node])
                 if event["rank"] != rank or (goal and of != ", ".join(goal.nodes)):
-                    sys.stderr.write(f"{node}: rank {event['rank']} of a launch on {of}\n")
-                    sys.stderr.flush()
+                    complain(f"{node}: rank {event['rank']} of a launch on {of}")
             if event.get("event") == "log":
-                self.outstream.write(f"{event['text']}\n")
+                self.outstream.raw.write(f"{event['text']}\n")  # the engine's own, as it is: who asks for it wants that
                 self.outstream.flush()
 
         request = {"recipe": names[0], "lines": lines, "follow": follow}

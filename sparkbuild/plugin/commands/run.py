@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import gc
-import sys
 from typing import TYPE_CHECKING, Any
 
 from doit.action import PythonAction
@@ -17,6 +16,7 @@ from doit.task import Stream
 from sparkbuild.app.silent import silent
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core.plan import UNKNOWN, Plan
+from sparkbuild.core.screen import complain
 from sparkbuild.plugin.adapters.action import _Action
 from sparkbuild.plugin.adapters.dependencies import goal_of
 from sparkbuild.plugin.adapters.options import EVICT, selection
@@ -205,7 +205,7 @@ def _say(told: Any, text: str) -> None:
     if hasattr(told, "display"):
         told.display.line(spoken(text))
     else:
-        sys.stderr.write(spoken(f"{text}\n"))
+        complain(spoken(text))
 
 
 def _is_lane(task: Any) -> bool:

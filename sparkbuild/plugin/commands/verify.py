@@ -17,6 +17,7 @@ from sparkbuild.app.spoken import spoken
 from sparkbuild.app.verify import Row
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.run import Progress
+from sparkbuild.core.screen import complain
 from sparkbuild.nodes.ask import everywhere, survey
 from sparkbuild.plugin.adapters.progress import Display, display
 from sparkbuild.plugin.commands.base import HELP, FactCommand
@@ -147,7 +148,7 @@ def verify(
         out.writelines(f"{spoken(line)}\n" for line in verifying.lines(ordered) or ["nothing is to be staged"])
         out.writelines(f"{one['node']}  {one['text']}\n" for one in orphans)
     for error in problems.values():
-        sys.stderr.write(spoken(f"ERROR: {error}\n"))
+        complain(spoken(f"ERROR: {error}"))
     return code
 
 

@@ -184,7 +184,7 @@ def test_a_caller_that_hears_nothing_does_not_stop_the_holder(name: str) -> None
 
 def test_who_may_be_long_and_of_any_letters(name: str) -> None:
     with holder(name, who="jürgen 'x' \"y\" \\ \n ✓"):
-        assert "jürgen 'x' \"y\" \\ \n ✓" in refused(name)["found"]
+        assert "jürgen 'x' \"y\" \\ ✓" in refused(name)["found"]
 
 
 def test_an_answer_has_no_traceback(name: str) -> None:
