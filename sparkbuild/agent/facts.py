@@ -71,7 +71,7 @@ def _observe(query: dict[str, Any]) -> dict[str, Any]:
         fact: dict[str, Any] = module.observe(query)
     except OSError as error:
         return _failed(error, query)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         return {"present": False, "problem": f"{type(error).__name__}: {error}"}
     return fact
 

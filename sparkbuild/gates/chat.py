@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.errors import GateError
-from sparkbuild.core.interrupt import cancel
-from sparkbuild.gates.result import cut
-
-T = TypeVar("T")
+from sparkbuild.nodes.engine import SilentError, ask
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -36,27 +33,20 @@ def chat(base_url: str, body: Mapping[str, Any], timeout: float) -> Reply:
 
     Raises GateError in one line when the server does not answer, in time, with status 200 and a completion.
     """
-    import httpx  # noqa: PLC0415 - 60 ms: not for those who only list tasks
-
-    url = f"{base_url.rstrip('/')}/v1/chat/completions"
-
-    def post() -> httpx.Response:
-        # Proxies are for the internet, not for the lane's own network.
-        with httpx.Client(timeout=timeout, trust_env=False) as client:
-            return client.post(url, json={"temperature": 0, "stream": False, **body})
-
     try:
-        response = _bounded(post, timeout)
-    except (httpx.TimeoutException, TimeoutError):
-        raise GateError(f"no answer within {timeout:g} s") from None
-    except httpx.HTTPError as error:
-        raise GateError(f"the server does not answer: {cut(str(error) or type(error).__name__)}") from None
-    if response.status_code != httpx.codes.OK:
-        raise GateError(f"the server answered with HTTP {response.status_code}: {cut(response.text) or '(no text)'}")
+        heard = ask(
+            base_url, "/v1/chat/completions", patience=timeout, body={"temperature": 0, "stream": False, **body}
+        )
+    except SilentError as error:
+        if error.late:
+            raise GateError(f"no answer within {timeout:g} s") from None
+        raise GateError(f"the server does not answer: {error}") from None
+    if heard.status != 200:
+        raise GateError(f"the server answered with HTTP {heard.status}: {heard.text or '(no text)'}")
     try:
-        payload = msgspec.json.decode(response.content)
-    except msgspec.DecodeError:
-        raise GateError(f"the server's answer is not JSON: {cut(response.text) or '(empty)'}") from None
+        payload = heard.json()
+    except ValueError:
+        raise GateError(f"the server's answer is not JSON: {heard.text or '(empty)'}") from None
     return read_reply(payload)
 
 
@@ -73,7 +63,7 @@ def read_reply(payload: Any) -> Reply:
             finish_reason=_text(choice.get("finish_reason")),
         )
     except (KeyError, IndexError, TypeError, AttributeError):
-        shown = cut(msgspec.json.encode(payload).decode())
+        shown = one_line(msgspec.json.encode(payload).decode())
         raise GateError(f"the server's answer is not a chat completion: {shown}") from None
 
 
@@ -91,28 +81,3 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     raise TypeError(value)
-
-
-def _bounded(call: Callable[[], T], timeout: float) -> T:
-    """Run a blocking call so that ctrl-C ends the wait at once, and a server that trickles bytes cannot stretch it."""
-    box: list[T | BaseException] = []
-
-    def run() -> None:
-        try:
-            box.append(call())
-        except BaseException as error:  # noqa: BLE001 - handed over to the waiting thread
-            box.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    waited = 0.0
-    while thread.is_alive():
-        thread.join(0.1)
-        cancel.check()
-        waited += 0.1
-        if waited > timeout + 1:  # the client's own timeout, per read, speaks first
-            raise TimeoutError
-    outcome = box[0]
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome

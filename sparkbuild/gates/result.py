@@ -1,10 +1,8 @@
-"""What one gate found out, and the shortening of answers for a message."""
+"""What one gate found out."""
 
 from __future__ import annotations
 
 import msgspec
-
-SHOWN = 400  # characters of an answer in a message
 
 
 class GateResult(msgspec.Struct, frozen=True):
@@ -20,12 +18,6 @@ class GateResult(msgspec.Struct, frozen=True):
     expected: str
     message: str = ""
     seconds: float = 0.0
-
-
-def cut(text: str, limit: int = SHOWN) -> str:
-    """The text on one line, at most `limit` characters of it."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def budget(max_tokens: int) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.gates.chat import Reply
-from sparkbuild.gates.result import GateResult, budget, cut
+from sparkbuild.gates.result import GateResult, budget
 from sparkbuild.workspace.shapes.schema import SmokeGate
 
 # A character that makes a longer word or number of its neighbour. The underscore is not one: it is markdown here.
@@ -29,7 +30,7 @@ def grade(gate: SmokeGate, reply: Reply) -> GateResult:
         said = reply.reasoning
     ok = bool(said.strip()) and contains(gate.expect, said)
     message = "" if ok else _wrong(gate, reply, said)
-    return GateResult(gate.id, "smoke", ok, cut(said or reply.reasoning), gate.expect, message)
+    return GateResult(gate.id, "smoke", ok, one_line(said or reply.reasoning), gate.expect, message)
 
 
 def _wrong(gate: SmokeGate, reply: Reply, said: str) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.gates.chat import Reply, ToolCall
-from sparkbuild.gates.result import GateResult, budget, cut
+from sparkbuild.gates.result import GateResult, budget
 from sparkbuild.workspace.shapes.schema import ToolGate
 
 
@@ -28,7 +29,7 @@ def grade(gate: ToolGate, reply: Reply) -> GateResult:
     message = _wrong(gate, reply)
     answer = ", ".join(_shown(call) for call in reply.tool_calls) or reply.content or reply.reasoning
     expected = f"{gate.tool}({_json(gate.arguments)})"
-    return GateResult(gate.id, "tool", not message, cut(answer), expected, message)
+    return GateResult(gate.id, "tool", not message, one_line(answer), expected, message)
 
 
 def _wrong(gate: ToolGate, reply: Reply) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 
-if TYPE_CHECKING:
-    import httpx
+from sparkbuild.agent.wire.printable import one_line
+from sparkbuild.core.interrupt import cancel
+from sparkbuild.nodes.engine import Heard, OnLine, SilentError, ask
 
 PROMPT = "Say hello."
 TOKENS = 16
+_LATER = frozenset({408, 409, 425, 429})  # 4xx that another time may have another answer
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -23,32 +26,69 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class NoAnswer(Exception):  # noqa: N818 - a state of a starting engine, most often not an error
-    """Not ready yet, or wrong; the text says which. `wrong`: waiting longer will not help."""
+    """Not ready yet, or wrong; the text says which. `wrong`: it is another model; `next`, when it is not "": waiting
+    longer will not help, and this might.
+    """
 
-    def __init__(self, text: str, *, wrong: bool = False) -> None:
+    def __init__(self, text: str, *, wrong: bool = False, next: str = "") -> None:  # noqa: A002 - as in SparkbuildError
         super().__init__(text)
         self.wrong = wrong
+        self.next = next
 
 
-def check(client: httpx.Client, model_id: str) -> Answer:
-    """Run all checks in order against a client whose base_url is the engine's root; raises NoAnswer."""
-    import httpx  # noqa: PLC0415 - costs 70 ms, and listing tasks must not pay for it
+class _Asker(NamedTuple):
+    """What is asked, until when."""
 
+    base: str
+    deadline: float
+    meanwhile: Callable[[], None]
+
+    def ask(self, path: str, body: dict[str, Any] | None = None, on_line: OnLine | None = None) -> Heard:
+        patience = max(0.1, self.deadline - time.monotonic())
+        return ask(self.base, path, patience=patience, body=body, on_line=on_line, meanwhile=self.meanwhile)
+
+
+def check(base: str, model_id: str, *, patience: float, meanwhile: Callable[[], None] = cancel.check) -> Answer:
+    """Run all checks in order against the engine at `base`, within `patience` seconds in all; raises NoAnswer, and what
+    `meanwhile` raises, which is called several times a second.
+    """
+    asker = _Asker(base, time.monotonic() + patience, meanwhile)
     try:
-        status = client.get("/health").status_code
-        if status != 200:
-            raise NoAnswer(f"/health answers {status}")
-        ids = [str(entry["id"]) for entry in client.get("/v1/models").raise_for_status().json()["data"]]
+        health = asker.ask("/health")
+        if health.status not in {200, 404}:  # not all engines have it; those that do have it answer
+            raise _refused("/health", health)
+        models = asker.ask("/v1/models")
+        if health.status == models.status == 404:
+            raise NoAnswer("/health and /v1/models answer 404", next=_OTHER)
+        if models.status != 200:
+            raise _refused("/v1/models", models)
+        if models.kind == "text/html":
+            raise NoAnswer(f"/v1/models answers with a page: {models.text[:100]}", next=_OTHER)
+        ids = [str(entry["id"]) for entry in models.json()["data"]]
         if model_id not in ids:
-            raise NoAnswer(f"it serves {', '.join(ids) or 'no model'}, not {model_id}", wrong=True)
-        return _stream(client, model_id)
-    except httpx.HTTPError as error:
-        raise NoAnswer(str(error) or type(error).__name__) from error
+            told = one_line(", ".join(ids)) or "no model"
+            raise NoAnswer(f"it serves {told}, not {model_id}", wrong=True)
+        return _stream(asker, model_id)
+    except SilentError as error:
+        raise NoAnswer(str(error), next=_OTHER if error.foreign else "") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NoAnswer(f"an answer of an unknown shape: {error}") from error
+        raise NoAnswer(f"an answer of an unknown shape: {one_line(str(error), 200)}") from error
 
 
-def _stream(client: httpx.Client, model_id: str) -> Answer:
+_OTHER = "look at serve.command and serve.port: what listens there is no engine with the API of OpenAI"
+_KEY = "the engine wants a key, and none is sent: start it without one (--api-key, VLLM_API_KEY)"
+
+
+def _refused(what: str, heard: Heard) -> NoAnswer:
+    """An answer that is not 200: for good when asking again would have the same answer."""
+    text = f"{what} answers {heard.status}{f': {heard.text[:300]}' if heard.text else ''}"
+    if heard.status in {401, 403}:
+        return NoAnswer(text, next=_KEY)
+    is_final = what != "/health" and 400 <= heard.status < 500 and heard.status not in _LATER
+    return NoAnswer(text, next="mend in the recipe what the engine says" if is_final else "")
+
+
+def _stream(asker: _Asker, model_id: str) -> Answer:
     body = {
         "model": model_id,
         "messages": [{"role": "user", "content": PROMPT}],
@@ -58,22 +98,30 @@ def _stream(client: httpx.Client, model_id: str) -> Answer:
     }
     start = time.monotonic()
     first = 0.0
-    text = []
-    with client.stream("POST", "/v1/chat/completions", json=body) as response:
-        if response.status_code != 200:
-            response.read()
-            raise NoAnswer(f"a chat completion answers {response.status_code}: {response.text[:300]}")
-        for line in response.iter_lines():
-            if not line.startswith("data:") or line.removeprefix("data:").strip() == "[DONE]":
-                continue
-            chunk = json.loads(line.removeprefix("data:"))
-            for choice in chunk.get("choices") or ():
-                delta = choice.get("delta") or {}
-                # a role-only first chunk is no token; a reasoning token is one
-                piece = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
-                if piece:
-                    first = first or time.monotonic()
-                    text.append(piece)
+    text: list[str] = []
+
+    def take(line: str) -> None:
+        nonlocal first
+        if not line.startswith("data:") or line.removeprefix("data:").strip() == "[DONE]":
+            return
+        for choice in _decoded(line.removeprefix("data:")).get("choices") or ():
+            delta = choice.get("delta") or {}
+            # a role-only first chunk is no token; a reasoning token is one
+            piece = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
+            if piece:
+                first = first or time.monotonic()
+                text.append(piece)
+
+    heard = asker.ask("/v1/chat/completions", body, take)
+    if heard.status != 200:
+        raise _refused("a chat completion", heard)
     if not first:
         raise NoAnswer("a streamed completion held no token")
-    return Answer(first - start, "".join(text))
+    return Answer(first - start, one_line("".join(text)))
+
+
+def _decoded(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise ValueError("JSON that is nested too deep") from None

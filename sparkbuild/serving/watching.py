@@ -6,12 +6,15 @@ import threading
 import time
 from typing import Any
 
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.errors import EngineDiedError, NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.core.run import Run
 from sparkbuild.serving.phases import Phase, phase_of
 
-LOST = 20.0  # seconds that a node may be out of reach while its rank starts: a cold load is not thrown away for a blip
+# seconds that a node may be out of reach while its rank starts: a switch that restarts takes a minute, and a cold load
+# that is thrown away costs hours
+LOST = 120.0
 PAUSE = 1.0  # seconds between two tries to reach it again
 TOGETHER = 1.5  # seconds that the other ranks get to end of the same cause, so that all of them are heard
 
@@ -27,6 +30,7 @@ class Watch:
         self.node = node
         self.rank = rank
         self.listening = False
+        self.inside = False  # listening for its own machine alone
         self.ended: dict[str, Any] | None = None
         self.failure: SparkbuildError | None = None
         self.last_line = ""
@@ -74,9 +78,10 @@ class Watch:
             raise _EndWatchError
         if event.get("event") == "state":
             self.listening = bool(event["listening"])
+            self.inside = bool(event.get("inside"))
             for line in event["lines"]:
                 self._run.note(f"{self._label}| {line}")
-                self.last_line = line.strip() or self.last_line
+                self.last_line = one_line(line, 1000) or self.last_line
                 self.phase = phase_of(line) or self.phase
 
 
@@ -144,13 +149,17 @@ class Watches:
         for watch in self._all:
             if watch.ended is None:
                 continue
-            lines = [line for line in watch.ended.get("last_lines") or () if line.strip()] or ["an empty log"]
+            lines = [one_line(line, 1000) for line in watch.ended.get("last_lines") or () if line.strip()]
+            lines = lines or ["an empty log"]
+            state = f" ({watch.ended['state']})" if watch.ended.get("state") else ""
             if len(self._all) > 1:
-                state = f" ({watch.ended['state']})" if watch.ended.get("state") else ""
                 lines = [f"rank {watch.rank} on {watch.node}{state}:", *(f"  {line}" for line in lines)]
             told += lines
         ended = [watch.rank for watch in self._all if watch.ended is not None]
-        what = f"rank {', '.join(map(str, ended))} ended" if len(self._all) > 1 else "its process ended"
+        what = f"rank {', '.join(map(str, ended))} ended"
+        if len(self._all) == 1:
+            how = (self._all[0].ended or {}).get("state")
+            what = f"its process ended{f' ({how})' if how else ''}"
         return EngineDiedError(
             f"lane {self._recipe}: {what} before it was ready",
             found="\n".join(told),

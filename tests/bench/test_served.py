@@ -18,12 +18,18 @@ MODELS = {"data": [{"id": "other", "owned_by": "x"}, {"id": "m", "owned_by": "vl
         ({"/version": None, "/props": {"build_info": "b123"}}, "b123", "/props"),
         ({"/version": {"version": ""}, "/props": {}}, "", "/v1/models"),
         ({"/version": [], "/props": "x"}, "", "/v1/models"),
+        ({"/version": None, "/get_server_info": []}, "", "/v1/models"),
     ],
 )
 def test_where_the_version_comes_from(told: dict[str, Any], version: str, source: str):
     engine = read("http://h", "m", MODELS, told)
     assert (engine.version, engine.source, engine.name) == (version, source, "vllm")
     assert engine.served_ids == ("other", "m")
+
+
+def test_sglang_is_known_by_its_own_page_whatever_its_owner_is_called():
+    engine = read("http://h", "m", MODELS, {"/get_server_info": {"version": "0.5.9"}})
+    assert (engine.name, engine.version, engine.source) == ("sglang", "0.5.9", "/get_server_info")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -182,7 +183,7 @@ def test_a_server_that_hangs_and_one_that_trickles():
 
 def test_a_stop_ends_the_wait_at_once(monkeypatch: pytest.MonkeyPatch):
     stop = Cancel()
-    monkeypatch.setattr(chat_module, "cancel", stop)
+    monkeypatch.setattr(chat_module, "ask", partial(chat_module.ask, meanwhile=stop.check))
     release = threading.Event()
     with fake(lambda _handler: bool(release.wait(20)) and None) as url:
         threading.Timer(0.3, stop.stop, [15]).start()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import httpx
 import pytest
 
 from sparkbuild.serving.answer import PROMPT, TOKENS, Answer, NoAnswer, check
@@ -80,10 +79,9 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def ask(server: Server) -> Iterator[Callable[[], Answer]]:
+def ask(server: Server) -> Callable[[], Answer]:
     base = f"http://127.0.0.1:{server.server_address[1]}"
-    with httpx.Client(base_url=base, timeout=httpx.Timeout(5.0, read=1.0), trust_env=False) as client:
-        yield lambda: check(client, "m")
+    return lambda: check(base, "m", patience=1.5)
 
 
 def test_an_answer(server: Server, ask: Callable[[], Answer]) -> None:
@@ -151,7 +149,6 @@ def test_time_to_first_token_counts_a_token_not_the_role(server: Server, ask: Ca
     ("path", "reply", "says"),
     [
         ("/health", (503, b'{"error": "loading model"}'), "/health answers 503"),
-        ("/health", (404, b""), "/health answers 404"),
         ("/v1/models", (503, b"busy"), "503"),
         ("/v1/models", (200, b"not json"), "an answer of an unknown shape"),
         ("/v1/models", (200, b"[]"), "an answer of an unknown shape"),
@@ -164,7 +161,7 @@ def test_time_to_first_token_counts_a_token_not_the_role(server: Server, ask: Ca
         ("/v1/chat/completions", (200, [b"data: 7\n\n"]), "an answer of an unknown shape"),
         ("/v1/chat/completions", (200, [event({"choices": ["x"]})]), "an answer of an unknown shape"),
         ("/v1/chat/completions", (200, [delta(content=["x"])]), "an answer of an unknown shape"),
-        ("/v1/chat/completions", (200, [delta(content="a"), 2.0, DONE]), "timed out"),
+        ("/v1/chat/completions", (200, [delta(content="a"), 2.5, DONE]), "its answer does not end within"),
     ],
 )
 def test_what_is_no_answer_yet(server: Server, ask: Callable[[], Answer], path: str, reply: Reply, says: str) -> None:
@@ -173,7 +170,8 @@ def test_what_is_no_answer_yet(server: Server, ask: Callable[[], Answer], path: 
         ask()
     assert says in str(raised.value)
     assert len(str(raised.value)) < 400
-    assert not raised.value.wrong, "waiting may help"
+    assert not raised.value.wrong
+    assert not raised.value.next, "waiting may help"
 
 
 @pytest.mark.parametrize(
@@ -196,5 +194,5 @@ def test_nobody_listens() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         base = f"http://127.0.0.1:{holder.getsockname()[1]}"
-        with httpx.Client(base_url=base, trust_env=False) as client, pytest.raises(NoAnswer, match="refused"):
-            check(client, "m")
+        with pytest.raises(NoAnswer, match="refused"):
+            check(base, "m", patience=5)

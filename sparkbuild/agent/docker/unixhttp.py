@@ -1,4 +1,6 @@
-"""One HTTP request over a unix socket: its status, and its body as it comes. http.client costs more than most looks."""
+"""One HTTP request over a socket, docker's or an engine's: its status, and its body as it comes. http.client costs more
+than most looks.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,14 @@ class Answer:
     """An answer whose head is read. Errors, while its body is read too: OSError (TimeoutError among them), and
     ValueError for what is not HTTP or ends early. Close it, or use it in a `with`.
 
-    `timeout` is for the head, and for the whole body unless `patient` is called: then the body may take for ever.
-    `content` goes with the request: JSON, or pieces of a tar of `size` bytes, which may take their time.
+    `path` is that of a unix socket, or (host, port). `timeout` is for the head, and for the whole body unless `patient`
+    is called: then the body may take for ever. `content` goes with the request: JSON, or pieces of a tar of `size`
+    bytes, which may take their time.
     """
 
     def __init__(
         self,
-        path: str,
+        path: str | tuple[str, int],
         target: str,
         timeout: float,
         *,
@@ -36,10 +39,15 @@ class Answer:
 
         self._end: float | None = time.monotonic() + timeout
         self._data = bytearray()
-        self._socket: socket.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket: socket.socket
+        if isinstance(path, str):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        else:
+            self._socket = socket.create_connection(path, timeout)
         try:
             self._socket.settimeout(timeout)
-            self._socket.connect(path)
+            if isinstance(path, str):
+                self._socket.connect(path)
             head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
             if method != "GET":
                 kind, size = ("json", len(content)) if isinstance(content, bytes) else ("x-tar", size)

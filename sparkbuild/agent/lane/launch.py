@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparkbuild.agent.disk.files import locked
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.lane import record as lanes, stop
+from sparkbuild.agent.lane.ending import oom_kills
 from sparkbuild.agent.ledger import index
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -21,22 +23,14 @@ if TYPE_CHECKING:
 KEEP_LOGS = 10
 DYING = 2.0  # seconds that a port without a process is given: its process may be ending just now
 LEFT_GRACE = 5.0  # seconds between SIGTERM and SIGKILL for what outlived its lane's main process
-_PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
-
-# The child waits for one byte before it becomes the engine. If this agent dies before the record is on disk, the pipe
-# closes and the child ends: there is never an engine that no record names.
-_GATE = """
-import os, sys
-fd = int(sys.argv[1])
-if os.read(fd, 1) != b"1":
-    os._exit(0)
-os.close(fd)
-try:
-    os.execvp(sys.argv[2], sys.argv[2:])
-except OSError as error:
-    os.write(2, f"cannot start {sys.argv[2]}: {error.strerror}\\n".encode())
-    os._exit(127)
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+_KEEPER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from sparkbuild.agent.lane.keeper import main
+sys.exit(main(sys.argv[2:]))
 """
+_PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -103,18 +97,25 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
     env[name] = value
     argv = [str(item) for item in request["argv"]]
     go_read, go_write = os.pipe()
+    told_read, told_write = os.pipe()
+    _make(store, log)
     try:
-        with os.fdopen(_opened(store, log), "ab") as sink:
-            process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
-                [sys.executable, "-I", "-S", "-c", _GATE, str(go_read), *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                env=env,
-                cwd=os.path.join(store, os.path.dirname(log)),
-                start_new_session=True,
-                pass_fds=(go_read,),
-            )
+        process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
+            [sys.executable, "-I", "-S", "-c", _KEEPER, _ROOT, os.path.join(store, log), str(go_read), str(told_write)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=env,
+            cwd=os.path.join(store, os.path.dirname(log)),
+            start_new_session=True,
+            pass_fds=(go_read, told_write),
+        )
+        os.close(told_write)
+        told_write = -1
+        if process.stdin is not None:
+            with process.stdin as pipe:
+                pipe.write(json.dumps(argv).encode())
+        pid = _told(told_read)
         record: LaneRecord = {
             "format": lanes.LANE_FORMAT,
             "recipe": request["recipe"],
@@ -125,8 +126,8 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
             "key": request["key"],
             "parts": request["parts"],
             "container": "",
-            "pid": process.pid,
-            "start_ticks": procs.start_ticks(process.pid) or 0,
+            "pid": pid,
+            "start_ticks": procs.start_ticks(pid) or 0,
             "boot_id": procs.boot_id(),
             "argv": argv,
             "uses": list(request.get("uses", [])),
@@ -137,6 +138,7 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
             "lock": request.get("lock", ""),
             "log": log,
             "launched_at": time.time(),
+            "oom_kills": oom_kills(),
             "ready": None,
             "gates": None,
             "served_at": None,
@@ -145,19 +147,33 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
         lanes.write(store, record)
         os.write(go_write, b"1")
     finally:
-        os.close(go_read)
-        os.close(go_write)
+        for descriptor in (go_read, go_write, told_read, told_write):
+            if descriptor >= 0:
+                os.close(descriptor)
     return record
 
 
-def _opened(store: str, log: str) -> int:
+def _make(store: str, log: str) -> None:
+    """The log, for the lane's user alone: there may be prompts of people in it."""
     folder, name = os.path.split(os.path.join(store, log))
     with Held(folder) as held:
-        return held.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.close(held.create(name, 0o600))
+
+
+def _told(descriptor: int) -> int:
+    """The number of the process that becomes the engine, as its keeper tells it."""
+    said = b""
+    while not said.endswith(b"\n"):
+        block = os.read(descriptor, 32)
+        if not block:
+            raise AgentError("a process cannot be started on this node", kind="engine", next="free -m; ulimit -u")
+        said += block
+    return int(said)
 
 
 def _prune(folder: str) -> None:
     with Held(folder) as held:
         logs = [name for name in held.listdir() if name.endswith(".log")]
         for old in logs[: -(KEEP_LOGS - 1)]:
-            held.unlink(old)
+            for name in (old, f"{old}.1", f"{old}.end"):
+                held.unlink(name)

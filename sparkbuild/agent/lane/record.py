@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent.disk.files import read_json, write_json
 from sparkbuild.agent.machine import procs
+from sparkbuild.agent.wire.printable import one_line
 
 if TYPE_CHECKING:
     from sparkbuild.agent.docker.ours import Shelf
     from sparkbuild.agent.wire.records import Box, LaneFact, LaneRecord
 
 LANE_FORMAT = "sparkbuild-lane/v1"
-ANSWER_TIMEOUT = 2.0  # seconds; a healthy engine answers /health in milliseconds even under load
+ANSWER_TIMEOUT = 2.0  # seconds for a whole answer; a healthy engine gives /health in milliseconds even under load
+ENDING = 0.2  # seconds between the end of a process and that of its sockets, at most
+MOST_BYTES, MOST_IDS = 1 << 20, 100  # of a list of models
 
 
 def folder(store: str, recipe: str) -> str:
@@ -125,12 +129,28 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     else:
         if found is not None:
             fact["last_lines"] = log_end(store, found, query, 15)
+            fact["state"] = _how_it_ended(fact, found, query)
         ours = members(found) if found is not None and glance.inodes(port) else set()
         fact["port_holder"] = _foreign(query, port, glance, ours)
     fact["others"], foreign = _others(query, shelf)
     if foreign:
         fact["foreign"] = foreign
     return dict(fact)
+
+
+def _how_it_ended(fact: LaneFact, found: LaneRecord, query: dict[str, Any]) -> str:
+    from sparkbuild.agent.lane.ending import of_container, of_process  # noqa: PLC0415 - most lanes live, or were stopped
+
+    state = fact.get("state", "")
+    if found.get("stopped_at") is not None:
+        return state
+    if not in_docker(found):
+        return (
+            of_process(found, query["store"])
+            if found.get("boot_id") == procs.boot_id()
+            else "this node was booted since"
+        )
+    return of_container(found["container"], state, str(query.get("docker") or "")) if state else state
 
 
 def _contained(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:
@@ -171,6 +191,9 @@ def _others(query: dict[str, Any], shelf: Shelf | None) -> tuple[list[str], list
 
 def _foreign(query: dict[str, Any], port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
     holder = procs.holder(port, glance) if port else None
+    if holder is not None and not holder["pid"]:  # another user's, or one that is ending just now
+        time.sleep(ENDING)
+        holder = procs.holder(port)
     if holder is None or holder["pid"] in ours:
         return None
     return named(query["store"], holder, port, str(query.get("docker") or ""))
@@ -185,41 +208,30 @@ def named(store: str, holder: dict[str, Any], port: int, socket: str) -> dict[st
 
 
 def _answers(found: LaneRecord) -> LaneFact:
-    """Ask /health and /v1/models of the lane itself."""
+    """Ask /health and /v1/models of the lane itself; an engine without the first is asked the second."""
+    place = (found["host"], found["port"])
     try:
-        status, _ = get(found["host"], found["port"], "/health")
-        if status != 200:
+        status, _ = get(place, "/health")
+        if status not in {200, 404}:
             return {"answers": False, "problem": f"/health answers {status}"}
-        status, body = get(found["host"], found["port"], "/v1/models")
-        ids = [str(entry.get("id")) for entry in json.loads(body)["data"]] if status == 200 else []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return {"answers": False, "problem": f"no answer on port {found['port']}: {str(error) or type(error).__name__}"}
+        status, body = get(place, "/v1/models")
+        if status != 200:
+            return {"answers": False, "problem": f"/v1/models answers {status}"}
+        ids = [str(entry["id"]) for entry in json.loads(body)["data"]][:MOST_IDS]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        text = one_line(str(getattr(error, "strerror", None) or error), 200)
+        return {"answers": False, "problem": f"no answer on port {found['port']}: {text or type(error).__name__}"}
     return {"answers": True, "served_ids": ids}
 
 
-def get(host: str, port: int, path: str, timeout: float = ANSWER_TIMEOUT) -> tuple[int, bytes]:
-    """A bare HTTP/1.0 GET; (status, body). http.client would double the agent's start-up time."""
-    import socket  # noqa: PLC0415 - most looks ask no lane
+def get(place: tuple[str, int], path: str, timeout: float = ANSWER_TIMEOUT) -> tuple[int, bytes]:
+    """GET, (status, body); the timeout is for all of it, however slowly it comes. Errors as of Answer: OSError,
+    ValueError.
+    """
+    from sparkbuild.agent.docker.unixhttp import Answer  # noqa: PLC0415 - most looks ask no lane
 
-    with socket.create_connection((host, port), timeout=timeout) as connection:
-        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\nAccept: application/json\r\n\r\n".encode())
-        data = bytearray()
-        length = None
-        while length is None or len(data) < length:
-            block = connection.recv(65536)
-            if not block:
-                break
-            data += block
-            if len(data) > 4 << 20:
-                raise ValueError("answer larger than 4 MiB")
-            end = data.find(b"\r\n\r\n")
-            if length is None and end >= 0:
-                for line in bytes(data[:end]).split(b"\r\n")[1:]:
-                    name, _, value = line.partition(b":")
-                    if name.strip().lower() == b"content-length":
-                        length = end + 4 + int(value)
-    head, _, body = bytes(data).partition(b"\r\n\r\n")
-    return int(head.split(None, 2)[1]), body
+    with Answer(place, path, timeout) as answer:
+        return answer.status, answer.body(MOST_BYTES)
 
 
 def log_end(store: str, found: LaneRecord, request: dict[str, Any], count: int) -> list[str]:

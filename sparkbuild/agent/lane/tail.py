@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from sparkbuild.agent.lane import record as lanes
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -29,7 +29,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     if lanes.in_docker(found):
         return _of_container(found, request, reporter)
     path = os.path.join(request["store"], found["log"])
-    with open(path, "rb") as file:
+    file = open(path, "rb")  # noqa: SIM115 - it is another one once its bound is reached
+    try:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - (1 << 20)))
         for line in file.read().decode(errors="replace").splitlines()[-max(1, request["lines"]) :]:
@@ -37,15 +38,30 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         rest = b""
         while request["follow"]:
             is_alive = lanes.alive(found)  # asked before reading: what it wrote last is read once more
+            is_old = _is_old(file, path)  # as well
             *complete, rest = (rest + file.read()).split(b"\n")
             for data in complete:
                 reporter.log(data.decode(errors="replace"))
+            if is_old:
+                file.close()
+                file = open(path, "rb")  # noqa: SIM115 - as above
+                continue
             if not is_alive:
                 if rest:
                     reporter.log(rest.decode(errors="replace"))
                 break
             time.sleep(0.1)
+    finally:
+        file.close()
     return {"log": found["log"], "alive": lanes.alive(found)}
+
+
+def _is_old(file: IO[bytes], path: str) -> bool:
+    """The log went on in a new file: see keeper."""
+    try:
+        return os.fstat(file.fileno()).st_ino != os.stat(path).st_ino
+    except FileNotFoundError:
+        return False
 
 
 def _of_container(found: LaneRecord, request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:

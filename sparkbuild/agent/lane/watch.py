@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane.ending import of_container, of_process
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
@@ -24,7 +25,8 @@ LONGEST = 65536  # bytes of a line; of a longer one, its end
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "docker", "recipe", "until": "listening"|"dead", "launch"?}.
 
-    Emits {"event": "state", "alive", "listening", "lines": [new log lines]} on every change and at least each second.
+    Emits {"event": "state", "alive", "listening", "inside", "lines": [new log lines]} on every change and at least each
+    second; `inside`: it listens on a loopback address alone, and is to be reached on another.
     Ends with {"alive", "listening", "last_lines", "state", "launch", "stopping"} when it died, or at once when it
     listens and "until" says so, or when another launch than "launch" is recorded; `launch` is the one that is recorded
     then, `stopping` what it says of being stopped. It never connects to the port.
@@ -42,12 +44,19 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         lines = source.lines()
         if lines or (is_alive, listening) != seen or time.monotonic() - last >= 1:
             seen, last = (is_alive, listening), time.monotonic()
-            reporter.emit("state", alive=is_alive, listening=listening, lines=lines)
+            inside = listening and _only_inside(found)
+            reporter.emit("state", alive=is_alive, listening=listening, inside=inside, lines=lines)
         if not is_alive or (listening and request.get("until") == "listening"):
             ending = lanes.log_end(request["store"], found, request, 15)
-            seen_last = {"alive": is_alive, "listening": listening, "last_lines": ending, "state": source.state}
+            state = source.state if is_alive else source.ended()
+            seen_last = {"alive": is_alive, "listening": listening, "last_lines": ending, "state": state}
             return {**seen_last, **_recorded(request)}
         time.sleep(source.period)
+
+
+def _only_inside(found: LaneRecord) -> bool:
+    is_meant = found["host"].startswith("127.") or found["host"] in {"localhost", "::1"}
+    return not is_meant and procs.listens_on_loopback_alone(found["port"])
 
 
 def _recorded(request: dict[str, Any]) -> dict[str, Any]:
@@ -62,8 +71,13 @@ class _Process:
     period = PERIOD
     state = ""
 
+    def ended(self) -> str:
+        """How, in words."""
+        return of_process(self._found, self._store)
+
     def __init__(self, found: LaneRecord, store: str) -> None:
         self._found = found
+        self._store = store
         self._path = os.path.join(store, found["log"])
         self._offset = 0
         self._rest = b""
@@ -80,6 +94,8 @@ class _Process:
         """What its log has gained, complete lines only."""
         try:
             with open(self._path, "rb") as file:
+                if file.seek(0, os.SEEK_END) < self._offset:
+                    self._offset = 0  # its bound was reached: this is its next file
                 file.seek(self._offset)
                 data = file.read(1 << 20)
         except OSError:
@@ -122,6 +138,10 @@ class _Container:
         port = self._found["port"]
         alive = is_alive(box)
         return alive, bool(alive and port and procs.Glance().inodes(port))
+
+    def ended(self) -> str:
+        """How, in words."""
+        return of_container(self._found["container"], self.state, str(self._request.get("docker") or ""))
 
     def lines(self) -> list[str]:
         """What its log has gained."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import Any
 
@@ -56,6 +57,31 @@ def listeners(table: str) -> dict[int, set[str]]:
         if fields[3] == _LISTEN:
             found.setdefault(int(fields[1].rsplit(":", 1)[1], 16), set()).add(fields[9])
     return found
+
+
+def listens_on_loopback_alone(port: int) -> bool:
+    """Whether all that listens on a port does so on 127.x or ::1: no other machine reaches it."""
+    found = [address for table in TABLES for address in _addresses(table, port)]
+    # words of the machine's byte order: 127.0.0.1 is 0100007F on little-endian machines
+    return bool(found) and all(_is_loopback(address) for address in found)
+
+
+def _addresses(table: str, port: int) -> list[str]:
+    try:
+        with open(table, encoding="ascii") as file:
+            rows = [row.split(None, 4) for row in file.readlines()[1:]]
+    except OSError:
+        return []
+    ends = [row[1].rsplit(":", 1) for row in rows if row[3] == _LISTEN]
+    return [address for address, number in ends if int(number, 16) == port]
+
+
+def _is_loopback(address: str) -> bool:
+    words = [bytes.fromhex(address[at : at + 8]) for at in range(0, len(address), 8)]
+    raw = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
+    if len(raw) == 16 and raw[:12] == b"\0" * 10 + b"\xff\xff":  # an IPv4 address in an IPv6 socket
+        raw = raw[12:]
+    return raw[0] == 127 if len(raw) == 4 else raw == b"\0" * 15 + b"\1"
 
 
 def sessions() -> dict[int, set[int]]:

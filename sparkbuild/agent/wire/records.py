@@ -12,8 +12,8 @@ class LaneRecord(TypedDict, total=False):
     a pid alone does not. `runtime` docker: `container` is its full id, pid is 0, and the log is docker's. `launch` is
     the same text on all ranks of one launch. Times are unix seconds. `log` is relative to the store. `port` is 0 on
     ranks that serve nobody. `uses` are the absolute folders of the node that it reads. `ready` and `gates` are of rank
-    0, and stay None until each was passed. `stopping`: it was told to stop, {"at": time, "by": who}; `stopped_at`: it
-    has.
+    0, and stay None until each was passed. `oom_kills`: how many processes the kernel had killed for want of memory
+    when it was launched. `stopping`: it was told to stop, {"at": time, "by": who}; `stopped_at`: it has.
     """
 
     format: str
@@ -37,6 +37,7 @@ class LaneRecord(TypedDict, total=False):
     lock: str
     log: str
     launched_at: float
+    oom_kills: int
     ready: dict[str, Any] | None
     gates: list[dict[str, Any]] | None
     served_at: float | None
@@ -123,6 +124,7 @@ class System(TypedDict):
     time: float
     uptime: float
     user: str
+    uid: int
     groups: list[str]
     cpus: int
     memory: Memory
@@ -193,6 +195,7 @@ class DockerImage(TypedDict):
     os: str
     entrypoint: list[str]
     cmd: list[str]
+    user: str
     size: int
 
 
@@ -218,7 +221,8 @@ class Container(TypedDict):
 
 class DockerFact(TypedDict):
     """Docker's engine. `problem` says why it did not answer, or not all of it; `store` is its storage driver (overlay2;
-    overlayfs is containerd's), `images` are those asked for, None for what is not there.
+    overlayfs is containerd's), `images` are those asked for, None for what is not there. `gives_gpus`: it can hand
+    NVIDIA GPUs to containers; `remaps_users`: root of a container is another user here (userns-remap).
     """
 
     present: bool
@@ -230,6 +234,8 @@ class DockerFact(TypedDict):
     arch: str
     images: dict[str, DockerImage | None]
     containers: list[Container]
+    gives_gpus: bool
+    remaps_users: bool
 
 
 class LaneRow(TypedDict):
@@ -277,7 +283,9 @@ class PreflightFact(TypedDict):
     """What would keep a launch from working on a node. `missing` paths, `devices_missing`, and devices that are none;
     `unknown` paths could not be looked at: {path: problem}. `ports` that are held, and by whom. `image`: whether it is
     there (None: it is not, or docker does not answer; then `docker_problem` says why). `foreign`: containers that are
-    not ours and have a GPU. `arch` is the machine's (aarch64, x86_64). `memory_available` in bytes.
+    not ours and have a GPU. `arch` is the machine's (aarch64, x86_64). `memory_available` in bytes;
+    `memory_own`: what the lane that would be replaced holds of the rest, as measured. `ends_with_login`: why a process
+    that is started here would not outlive the login, "" when it would.
     """
 
     missing: list[str]
@@ -291,6 +299,8 @@ class PreflightFact(TypedDict):
     docker_problem: str
     arch: str
     memory_available: int
+    memory_own: int
+    ends_with_login: str
 
 
 class GateResult(TypedDict):

@@ -1,0 +1,81 @@
+"""Who listens for this machine alone, by the kernel's tables of real sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sparkbuild.agent.machine import logins
+from sparkbuild.agent.machine.procs import _is_loopback, listens_on_loopback_alone
+
+
+@contextmanager
+def listening(*hosts: str) -> Iterator[int]:
+    """On one port, with every one of the addresses."""
+    port, opened = 0, []
+    try:
+        for host in hosts:
+            one = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+            opened.append(one)
+            if ":" in host:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind((host, port))
+            one.listen()
+            port = one.getsockname()[1]
+        yield port
+    finally:
+        for one in opened:
+            one.close()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "alone"),
+    [
+        (("127.0.0.1",), True),
+        (("127.0.0.2",), True),
+        (("127.0.0.1", "127.0.0.3"), True),
+        (("0.0.0.0",), False),
+        (("::1",), True),
+        (("::",), False),
+        (("127.0.0.1", "::"), False),
+    ],
+)
+def test_by_the_kernel(hosts: tuple[str, ...], alone: bool) -> None:
+    if any(":" in host for host in hosts) and not socket.has_dualstack_ipv6():
+        hosts, alone = ("127.0.0.1",), True
+    with listening(*hosts) as port:
+        assert listens_on_loopback_alone(port) is alone
+    assert listens_on_loopback_alone(port) is False, "nobody does"
+
+
+@pytest.mark.parametrize(
+    ("row", "is_it"),
+    [("0100007F", True), ("00000000", False), ("0B00000A", False), ("0000000000000000FFFF00000100007F", True)],
+)
+def test_rows_of_a_little_endian_machine(row: str, is_it: bool) -> None:
+    assert _is_loopback(row) is is_it
+
+
+@pytest.mark.parametrize(
+    ("kills", "excluded", "says"),
+    [
+        ("b true\n", 'as 1 "root"\n', "KillExcludeUsers=root ann in /etc/systemd/logind.conf"),
+        ("b false\n", 'as 1 "root"\n', ""),
+        ("b true\n", 'as 2 "root" "ann"\n', ""),
+        ("", "", ""),
+    ],
+)
+def test_what_logind_ends_with_the_login(kills: str, excluded: str, says: str) -> None:
+    told = logins.told(kills, excluded, "ann")
+    assert (says in told) if says else told == ""
+
+
+def test_who_is_in_no_session_of_logind_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins, "_property", lambda name: "b true" if name == "KillUserProcesses" else "as 0")
+    monkeypatch.setattr(logins, "text", lambda _path: "0::/system.slice/cron.service\n")
+    assert logins.ends_with_login() == ""
+    monkeypatch.setattr(logins, "text", lambda _path: "0::/user.slice/user-1000.slice/session-4.scope\n")
+    assert "KillUserProcesses=yes" in logins.ends_with_login()
