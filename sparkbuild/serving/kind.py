@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sparkbuild.core.errors import GateError, NodeError, NotReadyError, PortInUseError, SparkbuildError
+from sparkbuild.core.errors import GateError, NodeError, NotReadyError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.interrupt import Interrupted
 from sparkbuild.core.plan import RUN, Verdict
@@ -141,7 +141,7 @@ class LaneKind:
         if "launch" not in todo:
             claims.close()
             return fact, todo, ""
-        self._refuse(goal, fact, stops="stop" in todo)
+        self._refuse(goal, fact)
         launcher.check_consistency(goal)
         self._stop_elsewhere(goal, fact, run)
         if "stop" in todo:
@@ -263,27 +263,15 @@ class LaneKind:
         if found:
             raise refused(goal, found)
 
-    def _refuse(self, goal: Goal, fact: dict[str, Any], *, stops: bool) -> None:
+    def _refuse(self, goal: Goal, fact: dict[str, Any]) -> None:
         """Before the old lane is stopped: may it be, and would the launch fail?"""
         from sparkbuild.serving.launching import port_taken, refused  # noqa: PLC0415 - only before a launch
         from sparkbuild.serving.preflight import refusals  # noqa: PLC0415 - as above
 
-        spec: LaneSpec = goal.spec
         seen = judge.ranks_of(goal, fact)
         found = refusals(goal, seen, replaces=any(one.alive for one in seen)) + port_taken(goal, seen)
         if found:
             raise refused(goal, found)
-        holder = seen[0].fact.get("port_holder")
-        if holder and stops and spec.runtime != "docker":
-            by = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
-            other = holder.get("lane")
-            raise PortInUseError(
-                f"port {spec.port} is in use; the lane that runs is left alone",
-                where=f"node {goal.nodes[0]}",
-                found=f"lane {other} ({by})" if other else by,
-                wanted="a free port",
-                next=f"doit stop:{other}" if other else "stop that process, or set another serve.port in the recipe",
-            )
 
 
 def _may_have_begun(error: BaseException, *, sure: bool) -> bool:

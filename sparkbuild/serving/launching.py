@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Progress, Run
@@ -121,9 +122,13 @@ class Launcher:
             paths = [bind.source for bind in launch.mounts if not bind.source.startswith(ours)]
             peers = [address for address in addresses if address != rank.fabric.address]
             queries[rank.node] = {"scheme": "preflight", "paths": paths, "devices": devices, "peers": peers}
+            if not self.is_plain(goal):  # a lane of this machine lives as long as its user's login anyway
+                queries[rank.node]["runtime"] = spec.runtime
+            if replaces and spec.min_memory:
+                queries[rank.node]["replaces"] = spec.recipe
         checks = survey(self._nodes.agent, queries)
         nodes = self.facts(goal) if not self.is_plain(goal) else {node: {} for node in goal.nodes}
-        return found + preflight.problems(goal, launches, nodes, checks, replaces=replaces)
+        return found + preflight.problems(goal, launches, nodes, checks)
 
     def elsewhere(self, goal: Goal, fact: Fact) -> Elsewhere:
         """What runs of the lane on nodes that it has no more. Asks these, if there are any."""
@@ -143,7 +148,11 @@ class Launcher:
         """Raise when the ranks would not run the same."""
         if self.is_plain(goal):
             return
-        found = preflight.consistency(goal.spec, self.facts(goal, again=True))
+        facts = self.facts(goal, again=True)
+        hopeless = preflight.before_stop(goal.spec, self.launches(goal), facts)
+        if hopeless:
+            raise refused(goal, hopeless)
+        found = preflight.consistency(goal.spec, facts)
         if found:
             raise SparkbuildError(
                 f"lane {goal.spec.recipe} is not launched: its nodes do not agree",
@@ -229,15 +238,19 @@ def refuse_pending(goal: Goal, launches: tuple[tuple[Rank, Launch], ...]) -> Non
 
 
 def port_taken(goal: Goal, seen: tuple[judge.Seen, ...]) -> list[str]:
-    """Who holds the port that a container is to serve on. A program of the host's own finds out when it is launched; a
-    container would be taken for the one that answers there. What is left of this very lane is removed before.
+    """Who holds the port, said before anything is built: a program would find out when it is launched, and a container
+    would be taken for the one that answers there. What is left of this very lane is removed before.
     """
     head, spec = seen[0], goal.spec
     holder = head.fact.get("port_holder")
-    if not holder or spec.runtime != "docker" or any(one["state"] != "created" for one in head.fact.get("left") or ()):
+    if not holder or any(one["state"] != "created" for one in head.fact.get("left") or ()):
         return []
-    by = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
-    return [f"port {spec.port} on {head.node} is held by {by}" if holder["pid"] else f"port {spec.port} is in use"]
+    if not holder["pid"]:
+        return [f"port {spec.port} on {head.node} is in use by a process of another user"]
+    by = f"process {holder['pid']} of {holder['user'] or 'another user'}: {one_line(holder['command'], 200)}"
+    lane = holder.get("lane")
+    who = f"lane {lane} ({by}): doit stop:{lane}" if lane else f"{by}; stop it, or set another serve.port in the recipe"
+    return [f"port {spec.port} on {head.node} is held by {who}"]
 
 
 def refused(goal: Goal, found: list[str]) -> SparkbuildError:

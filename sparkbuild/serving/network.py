@@ -1,10 +1,14 @@
 """Variables that tell NCCL, GLOO, UCX and MPI which network to use, derived from the facts of a node. Pure.
 
 Names and their use: NVIDIA's DGX Spark playbooks and the launch scripts of public recipes. Without them, each library
-guesses by itself, and ranks that guess differently hang.
+guesses by itself, and ranks that guess differently hang. One that is
+given a name which is not there ends the load after minutes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -46,3 +50,36 @@ def derive(fabric: Fabric, world_size: int) -> dict[str, Derived]:
         str(fabric.gid_index), f"the GID of {fabric.hcas[0]} that is {fabric.address} and RoCE v2, at this moment"
     )
     return found
+
+
+# how each reads its value: a list of beginnings of names (NCCL: `^` excludes, `=` is exact), or of whole names
+_BEGINNINGS = ("NCCL_SOCKET_IFNAME",)
+_NAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "MN_IF_NAME", "OMPI_MCA_btl_tcp_if_include")
+_HCAS = ("NCCL_IB_HCA",)
+
+
+def problems(env: Mapping[str, str], node: Mapping[str, Any]) -> list[str]:
+    """Which of the variables name nothing that the node has, in words. What the node does not know is not judged."""
+    kinds = (
+        ("network interface", "interfaces", (*_BEGINNINGS, *_NAMES)),
+        ("RDMA device", "hcas", _HCAS),
+    )
+    found = []
+    for kind, field, names in kinds:
+        there = [str(one.get("name")) for one in node.get(field) or ()]
+        wrong = [name for name in names if there and not _fits(env.get(name, ""), there, exact=name in _NAMES)]
+        found += [f"no {kind} is what {name} says: {env[name]!r}; it has {', '.join(there)}" for name in wrong]
+    return found
+
+
+def _fits(value: str, there: list[str], *, exact: bool) -> bool:
+    """Whether one of the names in the value is there; a value that names none, or excludes, fits."""
+    wanted = [one.strip() for one in value.removeprefix("=").split(",") if one.strip()]
+    if not wanted or value.startswith("^"):
+        return True
+    exact = exact or value.startswith("=")
+    for one in wanted:
+        name = one.partition(":")[0]  # a port, behind a device
+        if "/" in one or any(other == name or (not exact and other.startswith(name)) for other in there):
+            return True  # a network, as MPI takes it, is no name
+    return False

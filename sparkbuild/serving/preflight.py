@@ -6,8 +6,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.nodes.machines import same_machine
+from sparkbuild.serving import container, network
 from sparkbuild.serving.judge import Seen, foreign, who
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.render import Launch, Rank
@@ -52,13 +54,11 @@ def problems(
     launches: tuple[tuple[Rank, Launch], ...],
     nodes: Mapping[str, Fact],
     checks: Mapping[str, Fact],
-    *,
-    replaces: bool,
 ) -> list[str]:
     """What is missing on the nodes. `nodes` are their own facts, `checks` the answers about what this launch needs."""
     same = same_machine({rank.node: nodes[rank.node] for rank, _ in launches})
     found = [f"{node} is the same machine as {first}: one rank each is wanted" for node, first in same.items()]
-    for rank, _ in launches:
+    for rank, launch in launches:
         node, check = nodes[rank.node], checks[rank.node]
         silent = node.get("unreachable") or check.get("unreachable")
         if isinstance(silent, str):  # a list there are peers that it does not reach
@@ -68,11 +68,14 @@ def problems(
         if failed:
             found.append(f"{rank.node} could not be looked at: {failed}")
             continue
-        found += _on_node(goal.spec, rank.node, node, check, replaces=replaces)
+        found += _on_node(goal.spec, rank.node, check)
+        found += [f"{rank.node}: {text}" for text in network.problems(launch.env, node)]
+        if goal.spec.runtime == "docker":
+            found += _docker(goal.spec, rank.node, node, launch)
     return found
 
 
-def _on_node(spec: LaneSpec, name: str, node: Fact, check: Fact, *, replaces: bool) -> list[str]:
+def _on_node(spec: LaneSpec, name: str, check: Fact) -> list[str]:
     found = [f"{name}: no {path}, which a mount names" for path in check.get("missing") or ()]
     found += [f"{name}: no device {path}" for path in check.get("devices_missing") or ()]
     found += [f"{name}: {path} is no device" for path in check.get("not_devices") or ()]
@@ -81,16 +84,18 @@ def _on_node(spec: LaneSpec, name: str, node: Fact, check: Fact, *, replaces: bo
         f"{name} does not reach {away['peer']} on the fabric: {away['problem']}"
         for away in check.get("unreachable") or ()
     ]
-    available = check.get("memory_available")
-    # what the lane that is replaced holds is free again by then
-    if spec.min_memory and available is not None and available < spec.min_memory and not replaces:
-        found.append(f"{name}: {_size(available)} of memory available, {_size(spec.min_memory)} wanted (min_memory)")
-    if spec.runtime == "docker":
-        found += _docker(spec, name, node)
+    if check.get("ends_with_login"):
+        found.append(f"{name}: {check['ends_with_login']}")
+    available, own = check.get("memory_available"), check.get("memory_own") or 0
+    if spec.min_memory and available is not None and available + own < spec.min_memory:
+        held = f" and {_size(own)} held by the lane that it replaces" if own else ""
+        found.append(
+            f"{name}: {_size(available)} of memory available{held}, {_size(spec.min_memory)} wanted (min_memory)"
+        )
     return found
 
 
-def _docker(spec: LaneSpec, name: str, node: Fact) -> list[str]:
+def _docker(spec: LaneSpec, name: str, node: Fact, launch: Launch) -> list[str]:
     docker = node.get("docker") or {}
     if not docker.get("present") or docker.get("problem"):
         return [f"docker on {name}: {docker.get('problem') or 'not there'}"]
@@ -98,12 +103,55 @@ def _docker(spec: LaneSpec, name: str, node: Fact) -> list[str]:
     image = (docker.get("images") or {}).get(spec.image)
     if image and image.get("arch") and docker.get("arch") and _arch(image["arch"]) != _arch(docker["arch"]):
         found.append(f"{name} is {_arch(docker['arch'])}, image {spec.image} is for {_arch(image['arch'])}")
+    if image:
+        found += of_image(spec, name, image, node, launch)
+    if spec.docker.gpus and docker.get("gives_gpus") is False:
+        found.append(
+            f"docker on {name} gives no container a GPU (gpus = true): neither the nvidia runtime nor a CDI device of"
+            " NVIDIA is there: install nvidia-container-toolkit, nvidia-ctk runtime configure, restart docker"
+        )
     if spec.docker.gpus:
         found += [
             f"{name}: container {one['name']} ({one['image']}) uses the GPU and is not ours"
             for one in docker.get("containers") or ()
             if one.get("gpu") and not one.get("ours") and one.get("state") in _HOLDS
         ]
+    return found
+
+
+def of_image(spec: LaneSpec, name: str, image: Fact, node: Fact, launch: Launch) -> list[str]:
+    """Why this very image cannot run the launch: its entrypoint doubles the command, its user cannot read a secret."""
+    found = []
+    try:
+        container.entrypoint(spec, image, launch.argv)
+    except ConfigError as error:
+        found.append(f"{name}: {error.what}: {error.found}; {error.next}")
+    if spec.secrets and (reader := _cannot_read(image, node)):
+        found.append(
+            f"{name}: {reader} cannot read the secrets in /run/secrets ({', '.join(spec.secrets)}), which are"
+            f" {node.get('user') or 'the login'}'s alone: use an image that starts as root, or leave serve.secrets out"
+        )
+    return found
+
+
+def _cannot_read(image: Fact, node: Fact) -> str:
+    """Who of the container cannot read what only the login of the node may, "" when it can or that is not known: a name
+    is one of the image, and which number it has stands in the image alone.
+    """
+    if (node.get("docker") or {}).get("remaps_users"):
+        return "root of a container is another user on this node (userns-remap), and"
+    user = str(image.get("user") or "").partition(":")[0]
+    is_other = user.isdigit() and int(user) not in {0, node.get("uid")}
+    return f"user {user} of the image" if is_other else ""
+
+
+def before_stop(spec: LaneSpec, launches: tuple[tuple[Rank, Launch], ...], nodes: Mapping[str, Fact]) -> list[str]:
+    """What is known only once the image is on the nodes, right before the lane that runs is stopped."""
+    found = []
+    for rank, launch in launches if spec.runtime == "docker" else ():
+        node = nodes[rank.node]
+        image = ((node.get("docker") or {}).get("images") or {}).get(spec.image)
+        found += of_image(spec, rank.node, image, node, launch) if image else []
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent import node
-from sparkbuild.agent.docker.fact import docker_fact, no_docker, uses_gpu
+from sparkbuild.agent.docker.fact import docker_fact, gives_gpus, no_docker, uses_gpu
 from sparkbuild.agent.lane.record import write
 from sparkbuild.agent.machine import gpus, hcas, mounts as disks, network, system
 from sparkbuild.agent.machine.procs import boot_id, start_ticks
@@ -381,3 +381,15 @@ def test_looks_at_the_same_time() -> None:
     assert (found["a"], found["none"]) == (0, None)
     assert isinstance(found["slow"], TimeoutError)
     assert isinstance(found["bad"], ValueError)
+
+
+def test_whether_docker_can_hand_over_gpus(tmp_path: Path) -> None:
+    programs, cdi = tmp_path / "bin", tmp_path / "cdi"
+    assert not gives_gpus({"Runtimes": {"runc": {}}, "CDISpecDirs": [str(cdi)]}, (str(programs),))
+    assert gives_gpus({"Runtimes": {"runc": {}, "nvidia": {}}}, ())
+    cdi.mkdir()
+    (cdi / "nvidia.yaml").touch()
+    assert gives_gpus({"CDISpecDirs": [str(cdi)]}, ())
+    programs.mkdir()
+    (programs / "nvidia-container-runtime-hook").touch()
+    assert gives_gpus({}, (str(programs),))

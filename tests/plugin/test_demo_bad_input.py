@@ -114,7 +114,7 @@ def test_a_port_in_use(idle: Demo, squatter: tuple[subprocess.Popen[str], int]):
     reasons = [reason["text"] for reason in idle.plan("serve:demo")["serve:demo"]["reasons"]]
     assert any(f"port {port} is held by process {process.pid}" in text for text in reasons), reasons
     done = idle.fails("serve:demo")
-    says(done, f"port {port} is in use", f"process {process.pid} of ", "import socket", "another serve.port")
+    says(done, f"port {port} on local is held by process {process.pid} of ", "import socket", "another serve.port")
     assert process.poll() is None
     nothing_runs(idle)
 
@@ -125,7 +125,7 @@ def test_a_port_in_use_does_not_stop_the_lane_that_would_move_there(
     process, port = squatter
     pid = lane.pid
     lane.edit(f"\nport = {_port(lane)}", f"\nport = {port}")
-    says(lane.fails("serve:demo"), f"port {port} is in use", f"process {process.pid} of ", "left alone")
+    says(lane.fails("serve:demo"), f"port {port} on local is held by process {process.pid} of ")
     assert lane.pid == pid
     lane.restore()
     assert "4 up to date" in lane.ok("serve:demo").out

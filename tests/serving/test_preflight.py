@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.serving.judge import ranks_of
-from sparkbuild.serving.preflight import consistency, problems, refusals
+from sparkbuild.serving.preflight import before_stop, consistency, problems, refusals
 from sparkbuild.workspace.shapes.schema import Docker
 from tests.serving.lanes import FOREIGN, FOREIGN_TEXT, IMAGE, goal, launched, rank, spec
 
@@ -205,22 +205,94 @@ def test_problems(name: str) -> None:
     wanted = goal(**changes)
     launches = tuple((rank(number), launched(number, **changes)) for number in (0, 1))
     nodes, checks = {"dgx1": machine(), "dgx2": node}, {"dgx1": FINE, "dgx2": check}
-    assert problems(wanted, launches, nodes, checks, replaces=False) == expected
+    assert problems(wanted, launches, nodes, checks) == expected
 
 
 def test_two_nodes_that_are_one_machine() -> None:
     nodes = {name: {**machine(), "host": "dgx1", "boot_id": "b1"} for name in ("dgx1", "dgx2")}
     launches = tuple((rank(number), launched(number)) for number in (0, 1))
-    found = problems(goal(), launches, nodes, {"dgx1": FINE, "dgx2": FINE}, replaces=False)
+    found = problems(goal(), launches, nodes, {"dgx1": FINE, "dgx2": FINE})
     assert found == ["dgx2 is the same machine as dgx1: one rank each is wanted"]
 
 
-def test_what_a_lane_holds_is_free_once_it_is_replaced() -> None:
-    wanted = goal(("dgx1",), min_memory=100)
-    launches = ((rank(), launched(min_memory=100)),)
-    checks = {"dgx1": {**FINE, "memory_available": 1}}
-    assert problems(wanted, launches, {"dgx1": machine()}, checks, replaces=True) == []
-    assert len(problems(wanted, launches, {"dgx1": machine()}, checks, replaces=False)) == 1
+def test_what_a_lane_holds_is_free_once_it_is_replaced_and_no_more() -> None:
+    wanted = goal(("dgx1",), min_memory=100_000_000_000)
+    launches = ((rank(), launched(min_memory=100_000_000_000)),)
+
+    def found(own: int) -> list[str]:
+        checks = {"dgx1": {**FINE, "memory_available": 40_000_000_000, "memory_own": own}}
+        return problems(wanted, launches, {"dgx1": machine()}, checks)
+
+    assert found(60_000_000_000) == []
+    (text,) = found(20_000_000_000)
+    held = "20.0 GB held by the lane that it replaces"
+    assert text == f"dgx1: 40.0 GB of memory available and {held}, 100.0 GB wanted (min_memory)"
+    (text,) = found(0)
+    assert "held by" not in text
+
+
+DOUBLED = "the entrypoint of image sparkbuild/demo-ranks:0123456789ab would double the command"
+# what docker says of the image on the only node, of itself, what the recipe says, the beginning of what is refused
+HOPELESS: dict[str, tuple[Fact, Fact, dict[str, Any], str]] = {
+    "an entrypoint that is the command": (image(entrypoint=["engine", "serve"]), {}, {}, DOUBLED),
+    "an entrypoint that begins it": (image(entrypoint=["/usr/bin/engine"]), {}, {}, DOUBLED),
+    "an entrypoint that is a wrapper": (image(entrypoint=["/opt/start.sh"]), {}, {}, ""),
+    "an entrypoint that is taken away": (image(entrypoint=["engine"]), {}, {"docker": Docker(entrypoint=())}, ""),
+    "no GPU to be had": (image(), {"gives_gpus": False}, {"docker": Docker(gpus=True)}, "docker on dgx1 gives no"),
+    "GPUs to be had": (image(), {"gives_gpus": True}, {"docker": Docker(gpus=True)}, ""),
+    "GPUs not wanted": (image(), {"gives_gpus": False}, {}, ""),
+    "secrets, and a user of the image": (
+        image(user="1001"),
+        {},
+        {"secrets": ("KEY",)},
+        "user 1001 of the image cannot",
+    ),
+    "secrets, and the user that is ours": (image(user="1000:1000"), {}, {"secrets": ("KEY",)}, ""),
+    "secrets, and root": (image(user="0"), {}, {"secrets": ("KEY",)}, ""),
+    "secrets, and a name of the image": (image(user="vllm"), {}, {"secrets": ("KEY",)}, ""),
+    "secrets, and other users": (image(), {"remaps_users": True}, {"secrets": ("KEY",)}, "root of a container is"),
+    "other users, and no secret": (image(user="1001"), {"remaps_users": True}, {}, ""),
+}
+
+
+@pytest.mark.parametrize("name", HOPELESS)
+def test_what_docker_would_refuse_after_the_old_lane_was_stopped(name: str) -> None:
+    of_docker, docker, changes, begins = HOPELESS[name]
+    wanted = goal(("dgx1",), **changes)
+    others = {name: value for name, value in changes.items() if name != "secrets"}
+    launches = ((rank(), launched(0, {"KEY": "s3cr3t-value"} if "secrets" in changes else None, **others)),)
+    node = {**machine(**{"images": {IMAGE: of_docker}, **docker}), "uid": 1000, "user": "ann"}
+    found = problems(wanted, launches, {"dgx1": node}, {"dgx1": FINE})
+    assert len(found) == bool(begins), found
+    assert all(begins in text for text in found)
+    if "gpus" not in str(changes):  # what comes with the image is looked at again right before the stop
+        assert before_stop(wanted.spec, launches, {"dgx1": node}) == found
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        (
+            {"NCCL_SOCKET_IFNAME": "enp9"},
+            "no network interface is what NCCL_SOCKET_IFNAME says: 'enp9'",
+        ),
+        ({"NCCL_SOCKET_IFNAME": "et"}, ""),
+        ({"NCCL_SOCKET_IFNAME": "=et"}, "NCCL_SOCKET_IFNAME"),
+        ({"NCCL_SOCKET_IFNAME": "^docker0"}, ""),
+        ({"GLOO_SOCKET_IFNAME": "et"}, "GLOO_SOCKET_IFNAME"),
+        ({"GLOO_SOCKET_IFNAME": "wlan0,eth0"}, ""),
+        ({"OMPI_MCA_btl_tcp_if_include": "10.0.0.0/24"}, ""),
+        ({"NCCL_IB_HCA": "mlx5_1"}, "no RDMA device is what NCCL_IB_HCA says: 'mlx5_1'; it has roce0"),
+        ({"NCCL_IB_HCA": "=roce0:1"}, ""),
+        ({}, ""),
+    ],
+)
+def test_interfaces_of_the_recipe_that_no_node_has(env: dict[str, str], says: str) -> None:
+    node = {**machine(), "interfaces": [{"name": "lo"}, {"name": "eth0"}], "hcas": [{"name": "roce0"}]}
+    launches = ((rank(), launched(env={"NCCL_SOCKET_IFNAME": "eth0", **env}, network="none")),)
+    found = problems(goal(("dgx1",)), launches, {"dgx1": node}, {"dgx1": FINE})
+    assert [says in text for text in found] == [True] * bool(says), found
+    assert not problems(goal(("dgx1",)), launches, {"dgx1": machine()}, {"dgx1": FINE}), "not known there"
 
 
 def with_image(found: Fact | None, **changes: Any) -> Fact:

@@ -259,3 +259,21 @@ def test_a_store_must_be_a_folder_of_its_own(tmp_path: Path, store: str) -> None
     with pytest.raises(ConfigError, match="would lie among other things") as raised:
         load(tmp_path)
     assert raised.value.where == "config.toml:3"
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ('capabilities = ["IPC_LOK"]', "did you mean `IPC_LOCK`?"),
+        ('capabilities = ["CAP_SYS_NICE", "sys_ptrace", "ALL"]', ""),
+        ("ulimits = { nofle = 1 }", "did you mean `nofile`?"),
+        ("ulimits = { memlock = -1, nofile = 9 }", ""),
+        ("memory = 1000", "at least 6291456 bytes (6 MiB), or 0 for no limit"),
+        ("memory = 6291456", ""),
+        ("cpus = 0.001", "at least 0.01, or 0 for all"),
+    ],
+)
+def test_what_docker_refuses_everywhere(root: Path, lines: str, says: str) -> None:
+    put(root, DEMO, f"{RECIPE}\n[serve.docker]\n{lines}\n")
+    found = load(root).problems.get("recipes/demo")
+    assert (says in str(found)) if says else found is None, found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from sparkbuild.agent.wire.records import Container, DockerFact, DockerImage
 
 _EXITED = re.compile(r"Exited \((\d+)\)")
+_PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _NO_GPU = {"", "void", "none"}  # values of NVIDIA_VISIBLE_DEVICES that give a container nothing
 
 
@@ -39,6 +41,8 @@ def docker_fact(socket: str, references: list[str]) -> DockerFact:
     fact["arch"] = str(version.get("Arch", ""))
     fact["store"] = str(info.get("Driver", ""))
     fact["root"] = str(info.get("DockerRootDir", ""))
+    fact["gives_gpus"] = gives_gpus(info)
+    fact["remaps_users"] = any("name=userns" in str(option) for option in info.get("SecurityOptions") or ())
     if not isinstance(found["containers"], Exception):
         fact["containers"] = found["containers"]
     for reference in references:
@@ -51,8 +55,23 @@ def no_docker(problem: str) -> DockerFact:
     """What is known of a docker that does not answer."""
     return {
         "present": False, "problem": problem, "version": "", "api": "", "store": "", "root": "", "arch": "",
-        "images": {}, "containers": [],
+        "images": {}, "containers": [], "gives_gpus": False, "remaps_users": False,
     }  # fmt: skip
+
+
+def gives_gpus(info: dict[str, Any], folders: tuple[str, ...] = _PROGRAMS) -> bool:
+    """Whether `--gpus` can work: by the nvidia runtime, by the hook that dockerd looks for on its PATH, or by CDI."""
+    if "nvidia" in (info.get("Runtimes") or {}):
+        return True
+    if any(os.path.exists(f"{folder}/nvidia-container-runtime-hook") for folder in folders):
+        return True
+    for folder in info.get("CDISpecDirs") or ():
+        try:
+            if any("nvidia" in name for name in os.listdir(str(folder))):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def uses_gpu(inspected: dict[str, Any]) -> bool:
@@ -114,6 +133,7 @@ def _image(image: dict[str, Any]) -> DockerImage:
         "os": str(image.get("Os", "")),
         "entrypoint": list(config.get("Entrypoint") or ()),
         "cmd": list(config.get("Cmd") or ()),
+        "user": str(config.get("User") or ""),
         "size": int(image.get("Size") or 0),
     }
 

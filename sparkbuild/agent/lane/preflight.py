@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sparkbuild.agent.docker.engine import SOCKET
 from sparkbuild.agent.docker.fact import docker_fact
 from sparkbuild.agent.machine import procs
+from sparkbuild.agent.machine.logins import ends_with_login
 from sparkbuild.agent.machine.mounts import disks
 from sparkbuild.agent.machine.system import memory, text
 from sparkbuild.agent.machine.together import together
@@ -24,7 +25,7 @@ _THERE = {0, errno.ECONNREFUSED, errno.ECONNRESET}
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
     """Query {"docker"?: socket, "paths", "devices", "ports", "peers": IPv4 addresses, "image": reference or "",
-    "glance"?}; a PreflightFact.
+    "glance"?, "replaces"?: recipe whose lane would be stopped for it, "runtime"?}; a PreflightFact.
     """
     glance: procs.Glance = query.get("glance") or procs.Glance()
     paths, devices, image = query.get("paths") or [], query.get("devices") or [], query.get("image") or ""
@@ -50,8 +51,16 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         "docker_problem": docker["problem"] if docker else "",
         "arch": os.uname().machine,
         "memory_available": memory(text("/proc/meminfo"))["available"],
+        "ends_with_login": ends_with_login() if query.get("runtime") == "process" else "",
+        "memory_own": _own(query) if query.get("replaces") else 0,
     }
     return dict(fact)
+
+
+def _own(query: dict[str, Any]) -> int:
+    from sparkbuild.agent.lane.memory import held  # noqa: PLC0415 - only where a lane is replaced
+
+    return held(query["store"], query["replaces"], query.get("docker") or SOCKET)
 
 
 def _got(found: dict[str, Any], name: str) -> Any:

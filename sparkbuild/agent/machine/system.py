@@ -29,6 +29,7 @@ def system() -> System:
         "time": time.time(),
         "uptime": number(text("/proc/uptime").partition(" ")[0]),
         "user": user,
+        "uid": os.geteuid(),
         "groups": groups,
         "cpus": os.cpu_count() or 0,
         "memory": memory(text("/proc/meminfo")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace.locks.reference import is_reference, parse
 from sparkbuild.workspace.locks.sourcelock import SourceLock
+from sparkbuild.workspace.recipes import dockernames
 from sparkbuild.workspace.recipes.blocks import check_blocks
 from sparkbuild.workspace.shapes.schema import Config, RecipeFile, Serve, VenvImage
 from sparkbuild.workspace.shapes.workspace import Image, Recipe
@@ -41,6 +42,7 @@ def load_recipe(
     elif spec.image not in images:
         findings.reference(("image",), spec.image, "images", images, problems)
     _check_runtime(spec, findings, images)
+    dockernames.check(spec.serve.docker, findings)
     if spec.bench is not None:
         _check_harness(spec.bench.image, findings, images, problems)
     findings.unique("gates", [gate.id for gate in spec.gates])

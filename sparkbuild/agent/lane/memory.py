@@ -1,0 +1,82 @@
+"""The memory that a lane holds on this node: what is free again once it is stopped, and no more than was measured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.machine.system import number, text
+
+PATIENCE = 5.0  # seconds for nvidia-smi
+_MIB = 1 << 20
+
+
+def held(store: str, recipe: str, docker: str) -> int:
+    """Bytes, 0 when it does not run or does not let itself be measured: its processes' or its container's, and what
+    these hold of a GPU, which on a machine of shared memory is memory like any other.
+    """
+    found = lanes.record(store, recipe)
+    if found is None:
+        return 0
+    if lanes.in_docker(found):
+        group = _group(_pid_of(found["container"], docker))
+        pids = {int(pid) for pid in text(f"{group}/cgroup.procs").split()} if group else set()
+        return (_of_group(group) + _on_gpu(pids)) if group else 0
+    pids = lanes.members(found)
+    return sum(map(_of_process, pids)) + _on_gpu(pids)
+
+
+def _pid_of(container: str, docker: str) -> int:
+    from sparkbuild.agent.docker.engine import Dockerd, DockerdError  # noqa: PLC0415 - only for containers
+
+    try:
+        inspected: dict[str, Any] = Dockerd(docker).container(container) or {}
+    except DockerdError:
+        return 0
+    return int((inspected.get("State") or {}).get("Pid") or 0)
+
+
+def _group(pid: int) -> str:
+    """The folder of a process's control group that counts its memory, "" when there is none."""
+    for line in text(f"/proc/{pid}/cgroup").splitlines() if pid else ():
+        _, controllers, path = line.split(":", 2)
+        root = {"": "/sys/fs/cgroup", "memory": "/sys/fs/cgroup/memory"}.get(controllers)
+        if root and path.strip("/") and os.path.isdir(f"{root}{path}"):
+            return f"{root}{path}"
+    return ""
+
+
+def _of_group(group: str) -> int:
+    used = text(f"{group}/memory.current") or text(f"{group}/memory.usage_in_bytes")
+    stat = dict(line.split(" ", 1) for line in text(f"{group}/memory.stat").splitlines() if " " in line)
+    # the pages of files are available already
+    cached = number(stat.get("inactive_file", "")) + number(stat.get("active_file", ""))
+    return max(0, int(number(used.strip()) - cached))
+
+
+def _of_process(pid: int) -> int:
+    """Its own pages and its share of those that it has with others, less those of files."""
+    fields = dict(line.split(":", 1) for line in text(f"/proc/{pid}/smaps_rollup").splitlines()[1:] if ":" in line)
+    names = ("Pss_Anon", "Pss_Shmem")
+    return sum(int(number(fields.get(name, "").strip().partition(" ")[0])) * 1024 for name in names)
+
+
+def _on_gpu(pids: set[int]) -> int:
+    if not pids or not os.path.isdir("/proc/driver/nvidia"):
+        return 0
+    argv = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(  # noqa: S603 - argv is a list, no shell
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return of_gpu_rows(done.stdout, pids)
+
+
+def of_gpu_rows(out: str, pids: set[int]) -> int:
+    """Bytes of the processes among the rows `pid, MiB` of nvidia-smi; one that is not told counts as nothing."""
+    rows = [[cell.strip() for cell in line.split(",")] for line in out.splitlines()]
+    return sum(int(number(row[1])) * _MIB for row in rows if len(row) == 2 and row[0].isdigit() and int(row[0]) in pids)
