@@ -33,6 +33,7 @@ VERBS = {
     "watch": "lane.watch",
     "stop": "lane.stop",
     "tail": "lane.tail",
+    "tokenizer": "lane.tokenizer",
     "dial": "docker.dial",
     "put": "store.put",
     "source": "git.export",

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from sparkbuild.bench.target import BenchTarget
 
 
-def bench_target(goal: Goal, look: Callable[[Goal], Verdict], store: Callable[[str], str]) -> BenchTarget:
-    """The target of a report goal. `look` looks at a goal now, `store` gives a node's store. Raises NotReadyError when
-    the lane does not run.
+def bench_target(
+    goal: Goal, look: Callable[[Goal], Verdict], store: Callable[[str], str], is_here: Callable[[str], bool]
+) -> BenchTarget:
+    """The target of a report goal. `look` looks at a goal now, `store` gives a node's store, `is_here` whether it is
+    this machine. Raises NotReadyError when the lane does not run.
     """
     from sparkbuild.bench.target import BenchTarget  # noqa: PLC0415 - only when a bench runs
 
@@ -35,4 +37,5 @@ def bench_target(goal: Goal, look: Callable[[Goal], Verdict], store: Callable[[s
         python=os.path.join(image, "bin", "python"),
         files=os.path.join(image, "files"),
         staged={block: os.path.normpath(os.path.join(base, path)) for block, path in lane.spec.staged.items()},
+        node="" if is_here(lane.nodes[0]) else lane.nodes[0],
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.bench.harness import BOOK_URL
 from sparkbuild.bench.manifest import Cell, Speed
 from sparkbuild.bench.target import BenchTarget
@@ -15,12 +16,14 @@ from sparkbuild.workspace.shapes.schema import Throughput
 PROGRAM = "llama-benchy"
 
 
-def command(settings: Throughput, target: BenchTarget, tokenizer: str, result: str) -> list[str]:
+def command(settings: Throughput, target: BenchTarget, tokenizer: str, result: str, engine: str = "") -> list[str]:
     """The command line; `result` is the JSON file to write. Events go to stdout as JSON lines.
 
     `--exact-tg`: a small model that stops after one token would leave a cell without a decode speed.
     `--skip-coherence`: that test samples, so it fails now and then; the gates ask at temperature 0.
     `--no-cache`, `--no-adapt-prompt`, `--latency-mode generation`: as tool-eval-bench calls it for its own tables.
+    `--extra-body return_token_ids=false` for the engine `sglang`: it refuses that field together with streaming, and
+    llama-benchy sets it otherwise.
     """
     argv = [target.python, "-I", "-m", "llama_benchy", "--base-url", f"{target.base_url.rstrip('/')}/v1"]
     argv += ["--model", target.model_id, "--book-url", BOOK_URL, "--tokenizer", tokenizer, "--runs", str(settings.runs)]
@@ -33,6 +36,8 @@ def command(settings: Throughput, target: BenchTarget, tokenizer: str, result: s
     for flag, values in lists.items():
         argv += [flag, *map(str, values)]
     argv += ["--latency-mode", "generation", "--exact-tg", "--no-cache", "--no-adapt-prompt", "--skip-coherence"]
+    if engine.lower() == "sglang":
+        argv += ["--extra-body", "return_token_ids=false"]
     # Without it, a run in which every request failed ends with code 0.
     argv += ["--exit-on-first-fail", "--format", "json", "--save-result", result, "--emit-progress", "-"]
     return argv
@@ -68,7 +73,7 @@ class Events:
             self.done += 1
             if event.get("error"):
                 self.failed += 1
-                self.error = str(event["error"])
+                self.error = one_line(str(event["error"]))
         else:
             return None
         return Progress(f"{PROGRAM} {self._cells.get(event.get('request_id'), '')}", self.done, self.total, "requests")
@@ -81,7 +86,7 @@ def last_error(lines: list[str]) -> str:
         for line in lines
         if not line.startswith("{") and ("error" in line.lower() or "disconnected" in line)
     ]
-    return told[-1][:300] if told else ""
+    return one_line(told[-1], 300) if told else ""
 
 
 def idle_connection_was_closed(error: str) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from sparkbuild.bench.target import BenchTarget
 from sparkbuild.core import child
 from sparkbuild.core.errors import ChildError, ConfigError, SparkbuildError
+from sparkbuild.core.run import Run
 
 PROGRAMS = ("tool-eval-bench", "llama-benchy")
 
@@ -94,6 +97,24 @@ def versions(python: str, log: Path) -> dict[str, str]:
 
     child.run([python, "-I", "-c", _VERSIONS, *PROGRAMS], log=log, env={}, on_line=on_line)
     return {name: found.get(name, "") for name in PROGRAMS}
+
+
+def fetched(source: str, target: BenchTarget, scratch: Path, run: Run) -> str:
+    """The tokenizer on this machine: `source` itself, or a copy from the node that the lane is on. Raises ConfigError
+    when there is none.
+    """
+    if not target.node:
+        return source
+    folder = scratch / "tokenizer-of-node"
+    folder.mkdir()
+
+    def take(event: dict[str, Any]) -> None:
+        if event.get("event") == "piece":
+            with (folder / Path(str(event["name"])).name).open("ab") as file:
+                file.write(base64.b64decode(event["data"]))
+
+    names = run.agent(target.node).call("tokenizer", {"path": source}, take)["names"]
+    return str(folder if len(names) > 1 else folder / names[0])
 
 
 def tokenizer(source: str, target: BenchTarget, scratch: Path, log: Path, where: str) -> Path:

@@ -83,11 +83,12 @@ class Measurement:
         self.programs = {name: Program(installed=version) for name, version in installed.items()}
         text = harness.english()
         self.work = harness.prepare(self.made.scratch, text)
+        tokens = self._tokenizer(self.spec.bench.throughput)  # before hours of scenarios
         if self.spec.bench.tool_eval is not None:
             self._tool_eval(self.spec.bench.tool_eval)
         if self.spec.bench.throughput is not None:
             identify(self.target.base_url, self.target.model_id)
-            self._throughput(self.spec.bench.throughput, hashlib.sha256(text.encode()).hexdigest())
+            self._throughput(self.spec.bench.throughput, tokens, hashlib.sha256(text.encode()).hexdigest())
         after = identify(self.target.base_url, self.target.model_id)
         if after != self.engine:
             self.because.append(f"another engine answers than at the start: {self.engine.version} -> {after.version}")
@@ -120,14 +121,19 @@ class Measurement:
             except ValueError as error:
                 self.because.append(str(error))
 
-    def _throughput(self, throughput: Throughput, corpus: str) -> None:
+    def _tokenizer(self, throughput: Throughput | None) -> str:
+        if throughput is None:
+            return ""
         where = f"{self.spec.folder}/recipe.toml [bench.throughput]"
+        self.run.report(Progress("tokenizer"))
+        source = harness.fetched(fill(throughput.tokenizer, self.target, where), self.target, self.work, self.run)
+        return str(harness.tokenizer(source, self.target, self.made.scratch, self.run.log, where))
+
+    def _throughput(self, throughput: Throughput, tokens: str, corpus: str) -> None:
         results = self.made.part / "throughput"
         result = results / "result.json"
-        self.run.report(Progress("tokenizer"))
-        source = fill(throughput.tokenizer, self.target, where)
-        tokens = harness.tokenizer(source, self.target, self.made.scratch, self.run.log, where)
-        argv = benchy.command(throughput, self.target, str(tokens), str(result))
+        engine = self.engine.name if self.engine else ""
+        argv = benchy.command(throughput, self.target, tokens, str(result), engine)
         attempt = 0
         while True:
             attempt += 1

@@ -9,7 +9,7 @@ from sparkbuild.core import template
 
 class BenchTarget(msgspec.Struct, frozen=True):
     """`base_url` without /v1; `python` and `files` of the harness image, `staged` folders by block id: absolute paths
-    on the machine that runs the bench.
+    on the machine that runs the bench, but for `staged`: these are on `node`, "" for this machine.
     """
 
     base_url: str
@@ -17,6 +17,7 @@ class BenchTarget(msgspec.Struct, frozen=True):
     python: str
     files: str
     staged: dict[str, str] = {}
+    node: str = ""
 
 
 def fill(text: str, target: BenchTarget, where: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.bench.manifest import Pool, Scores
 from sparkbuild.bench.target import BenchTarget
 from sparkbuild.core.run import Progress
@@ -45,7 +46,7 @@ class Events:
             return None
         kind = event.get("event")
         if kind == "error":
-            self.error = str(event.get("message") or event.get("error") or "")
+            self.error = one_line(str(event.get("message") or event.get("error") or ""))
         if kind not in ("scenario_start", "scenario_result") or not isinstance(event.get("index"), int):
             return None
         done = event["index"] + (kind == "scenario_result")

@@ -31,6 +31,12 @@ def test_the_command_line():
         assert part in line
 
 
+@pytest.mark.parametrize(("engine", "is_told"), [("sglang", True), ("SGLang", True), ("vllm", False), ("", False)])
+def test_sglang_refuses_token_ids_in_a_stream(engine: str, is_told: bool):
+    line = " ".join(command(SETTINGS, TARGET, "/tok", "/out.json", engine))
+    assert ("--extra-body return_token_ids=false" in line) is is_told
+
+
 def test_how_many_requests():
     assert requests(SETTINGS) == 2 * 1 * 2 * (1 + 2) * 2
 
