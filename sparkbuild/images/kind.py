@@ -22,7 +22,7 @@ class ImageKind:
     scheme = "image"
 
     def __init__(self, root: str, nodes: Nodes) -> None:
-        self._venv: Kind = VenvKind(root)
+        self._venv: Kind = VenvKind(root, lambda node: nodes.place(node).offline)
         relays = Relays(nodes)
         self._docker: Kind = SyncKind(nodes, relays)
         self._prebuilt = PrebuiltKind(nodes, relays)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -58,8 +59,9 @@ class VenvKind:
 
     scheme = "image"
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, is_offline: Callable[[str], bool] = lambda _node: False) -> None:
         self._root = root
+        self._is_offline = is_offline
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look."""
@@ -94,6 +96,7 @@ class VenvKind:
             "files": {os.path.basename(path): self._read(path) for path in spec.files},
             "imports": list(spec.imports),
             "python": spec.python,
+            "offline": self._is_offline(goal.node),
         }
         return int(run.call(goal.node, "venv", request)["bytes"])
 

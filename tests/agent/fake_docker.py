@@ -67,7 +67,11 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         })  # fmt: skip
 
     def untag(self, path: str) -> tuple[int, Any]:
-        """Take a name away, and the image with its last."""
+        """Take a name away, and the image with its last; or remove a container."""
+        if path.startswith("/containers/"):
+            gone = urllib.parse.urlsplit(path).path.rpartition("/")[2]
+            self.containers = [one for one in self.containers if one["Id"] != gone]
+            return 204, None
         name = urllib.parse.unquote(urllib.parse.urlsplit(path).path.removeprefix("/images/"))
         for one in self.images:
             one["RepoTags"] = [tag for tag in one["RepoTags"] if tag != name]

@@ -110,9 +110,11 @@ class Held:
                 if flush:
                     os.fsync(file.fileno())
             self.rename(temporary, name)
-        except BaseException:
+        except BaseException as error:
             with suppress(OSError):  # what went wrong first is to be told
                 self.unlink(temporary)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = self.at(name)  # writing names no file, and another disk would be called full
             raise
         if flush:
             self.flush(os.path.dirname(name))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sparkbuild.agent.docker.engine import LIMIT, Dockerd, DockerdError, message, quote
+from sparkbuild.agent.docker.ours import TRIAL
 from sparkbuild.agent.docker.unixhttp import Answer
 
 _LONGEST = 1 << 20  # bytes of one event
@@ -69,9 +70,18 @@ class DockerWork(Dockerd):
 
     def trial(self, image: str) -> None:
         """Make a container of the image and remove it: on a full disk, docker may list an image that cannot run."""
-        body = json.dumps({"Image": image, "Cmd": ["/"], "Labels": {"sparkbuild.trial": image}}).encode()
+        self.sweep_trials()
+        body = json.dumps({"Image": image, "Cmd": ["/"], "Labels": {TRIAL: image}}).encode()
         made = json.loads(self._do("POST", "/containers/create", {201}, body))
         self._do("DELETE", f"/containers/{made['Id']}?force=1", {204, 404})
+
+    def sweep_trials(self) -> None:
+        """Remove trial containers that a lost connection left: each holds its image. One that is just being made by
+        somebody else has served its purpose as well.
+        """
+        for box in self.containers(TRIAL):
+            if box.get("State") == "created":
+                self._do("DELETE", f"/containers/{box['Id']}?force=1", {204, 404, 409})
 
     def images(self) -> list[dict[str, Any]]:
         """A short row (ImageList) for each image, also those without a name."""

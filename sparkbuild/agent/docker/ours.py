@@ -8,11 +8,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError
+from sparkbuild.agent.wire.printable import one_line
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.records import Box
 
 RECIPE = "sparkbuild.recipe"  # the label that makes a container ours
+TRIAL = "sparkbuild.trial"  # the label of a container that was only made to see whether its image can be
+LABEL = 200  # characters of a label that are shown
 ALIVE = frozenset({"running", "paused", "restarting"})  # holds memory, ports and devices
 
 
@@ -120,11 +123,11 @@ def _box(entry: dict[str, Any]) -> Box:
     return {
         "id": str(entry["Id"]),
         "name": _name(entry),
-        "recipe": str(labels[RECIPE]),
-        "key": str(labels.get("sparkbuild.key", "")),
-        "launch": str(labels.get("sparkbuild.launch", "")),
-        "store": str(labels.get("sparkbuild.store", "")),
-        "by": str(labels.get("sparkbuild.by", "")),
+        "recipe": one_line(str(labels[RECIPE]), LABEL),  # whoever makes a container labels it
+        "key": one_line(str(labels.get("sparkbuild.key", "")), LABEL),
+        "launch": one_line(str(labels.get("sparkbuild.launch", "")), LABEL),
+        "store": one_line(str(labels.get("sparkbuild.store", "")), LABEL),
+        "by": one_line(str(labels.get("sparkbuild.by", "")), LABEL),
         "state": str(entry.get("State", "")),
         "status": str(entry.get("Status", "")),
         "created": int(entry.get("Created", 0)),

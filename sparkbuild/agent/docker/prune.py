@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
+from sparkbuild.agent.docker.ours import TRIAL
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _OURS = re.compile(r"sparkbuild/([^/:]+):([0-9a-f]{12})")
@@ -34,6 +35,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     its last name. Result {"removed": references}.
     """
     engine = DockerWork(request["docker"] or SOCKET)
+    engine.sweep_trials()
     removed = []
     for old in _found(engine, request)["old"]:
         try:
@@ -49,6 +51,8 @@ def _found(engine: Dockerd, query: dict[str, Any]) -> dict[str, Any]:
     ours = _ours(engine)
     users: dict[str, list[str]] = {}
     for box in engine.containers() if ours else ():
+        if TRIAL in (box.get("Labels") or {}) and box.get("State") == "created":
+            continue  # a lost connection left it: it is removed first
         users.setdefault(str(box.get("ImageID")), []).append(str((box.get("Names") or ["?"])[0]).lstrip("/"))
     old: list[dict[str, Any]] = []
     used: dict[str, list[str]] = {}

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 _PART, _OLD = ".part", ".old"  # endings of folders that no run takes for an image
 _LEAST = 32 << 20  # bytes; an environment with nothing but pip in it has half of that
+WHEELS = "wheels"  # in the store: what a node without internet installs from
 KEEP = 2  # images of one name on a node: the current one, and the one before
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "name", "key", "parts", "requirements": text, "files": {name: text}, "imports", "python"}.
+    """Request {"store", "name", "key", "parts", "requirements": text, "files": {name: text}, "imports", "python",
+    "offline"?: pip asks no index, and takes the wheels from <store>/wheels}.
 
     Result {"bytes"}. Errors: kind "config" when this node's Python is too old or has no venv, "integrity" when a wheel
     is not the locked one, "node" when pip fails, "engine" when a module does not import.
@@ -106,7 +108,10 @@ def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
         file.write(request["requirements"].encode())
     argv = [python, "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "--progress-bar", "off"]
     argv += ["--disable-pip-version-check", "--no-input", "-r", wanted]
-    pip(argv, part, reporter, f"install {request['name']}", env, remote=bool(request.get("remote")))
+    if request.get("offline"):
+        _install_offline(request, argv, part, reporter, env)
+    else:
+        pip(argv, part, reporter, f"install {request['name']}", env, remote=bool(request.get("remote")))
     remove_tree(temporary)
     os.makedirs(os.path.join(part, "files"))
     for name, text in request["files"].items():
@@ -128,6 +133,30 @@ def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
     write_json(os.path.join(part, "receipt.json"), receipt)
     os.sync()  # thousands of small files: one sync is cheaper than an fsync each
     return size
+
+
+def _install_offline(
+    request: dict[str, Any], argv: list[str], part: str, reporter: Reporter, env: dict[str, str]
+) -> None:
+    """No index, no proxy and no setting of this login: nothing that is not in the folder of wheels."""
+    wheels = os.path.join(request["store"], WHEELS)
+    os.makedirs(wheels, exist_ok=True)
+    argv = [*argv, "--isolated", "--no-index", "--find-links", wheels]
+    try:
+        pip(argv, part, reporter, f"install {request['name']}", env)
+    except AgentError as error:
+        if error.fields["kind"] != "node":
+            raise
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise AgentError(
+            f"image {request['name']} cannot be installed: this node is offline, and has not all of its wheels",
+            kind="config",
+            where=wheels,
+            found=error.fields["found"],
+            wanted=f"every wheel of the image's requirements.lock, for Python {version} on {os.uname().machine}",
+            next="on a machine of that kind with internet: python3 -m pip download --require-hashes --only-binary :all:"
+            f" -d wheels -r images/{request['name']}/requirements.lock; then copy the wheels there",
+        ) from None
 
 
 def _import(request: dict[str, Any], python: str, reporter: Reporter) -> None:

@@ -9,14 +9,19 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import stat
 from contextlib import suppress
 from functools import partial
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.held import Held, private
 from sparkbuild.agent.lane import record as lanes
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.records import LaneRecord
+
+FILES = "files-"  # begins the names of folders with a recipe's files
 _WHAT = "the folder for secrets"
 MEMORY = "/dev/shm"  # noqa: S108 - a folder of our own is made in it, with mode 0700
 
@@ -34,10 +39,25 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         _must_be_plain(name)
     folder = lanes.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
-    return {
+    found = {
         "files": _files(folder, request["folder"], request.get("files") or {}),
         "secrets": _secrets(store, recipe, request["launch"], secrets),
     }
+    _sweep(folder, request["folder"], lanes.record(store, recipe))
+    return found
+
+
+def _sweep(folder: str, current: str, before: LaneRecord | None) -> None:
+    """Remove the files of older launches; those that the last one named stay, since it may still run."""
+    if before is None:
+        return
+    used = {os.path.normpath(path) for path in before.get("uses") or ()}
+    argv = " ".join(before.get("argv") or ())
+    with Held(folder) as held:
+        for name in held.listdir():
+            path = held.at(name)
+            if name.startswith(FILES) and name != current and path not in used and path not in argv:
+                held.rmtree(name)
 
 
 def _must_be_plain(name: str) -> None:
@@ -50,6 +70,9 @@ def _files(folder: str, name: str, encoded: dict[str, str]) -> str:
     if not encoded:
         return ""
     with Held(folder) as held:
+        # what a power cut left of an earlier try is not shown to a container
+        for left in _files_in(held, name) - {os.path.normpath(f"{name}/{inner}") for inner in encoded}:
+            held.unlink(left)
         for inner, data in ((inner, base64.b64decode(text)) for inner, text in encoded.items()):
             place = os.path.normpath(os.path.join(name, inner))
             if not place.startswith(name + os.sep) or "\0" in inner:
@@ -57,6 +80,19 @@ def _files(folder: str, name: str, encoded: dict[str, str]) -> str:
             held.makedirs(os.path.dirname(place))  # a container may run as another user: readable, whatever our umask
             held.replace(place, partial(_put, data))
     return os.path.join(folder, name)
+
+
+def _files_in(held: Held, name: str) -> set[str]:
+    """All that is below a folder and is none itself."""
+    found: set[str] = set()
+    here = held.lstat(name)
+    if here is None:
+        return found
+    if not stat.S_ISDIR(here.st_mode):
+        return {name}
+    for inner in held.listdir(name):
+        found |= _files_in(held, f"{name}/{inner}")
+    return found
 
 
 def _put(data: bytes, file: IO[bytes]) -> None:

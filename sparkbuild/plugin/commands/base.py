@@ -6,7 +6,6 @@ import fnmatch
 import gc
 import itertools
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 

@@ -61,6 +61,16 @@ def test_what_a_container_uses_stays(engine: Engine) -> None:
     assert fact["used"] == {f"sparkbuild/eng:{'a' * 12}": ["box"]}
 
 
+def test_a_trial_that_a_lost_connection_left_holds_no_image_and_is_removed(engine: Engine) -> None:
+    for letter, state in (("c", "created"), ("f", "exited")):  # the second is somebody's, whatever its label says
+        engine.add(letter, state, name=f"box-{letter}", trial="x")
+        engine.containers[-1]["ImageID"] = f"sha256:{'a' * 64}" if state == "created" else "sha256:x"
+    assert letters(look(engine)) == "ab"
+    done = run({"docker": engine.path, "keep": 2, "wanted": [], "spared": []}, Reporter())
+    assert len(done["removed"]) == 2
+    assert [box["State"] for box in engine.containers] == ["exited"]
+
+
 def test_of_an_image_that_cannot_be_read_nothing_goes(engine: Engine) -> None:
     fact = look(engine, spared=("eng", "base"))
     assert (fact["old"], fact["spared"]) == ([], ["eng"])

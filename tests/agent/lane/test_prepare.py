@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import stat
 from pathlib import Path
@@ -90,11 +91,48 @@ def test_files_once_more(node: Node) -> None:
     assert len(node.everything()) == 3, "no part of a file is left"
 
 
-def test_other_content_lies_elsewhere(node: Node) -> None:
+def recorded(node: Node, **fields: Any) -> None:
+    record = {"format": "sparkbuild-lane/v1", "recipe": "demo", "argv": [], "uses": [], **fields}
+    (node.store / "lanes/demo/lane.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("named", ["uses", "argv"])
+def test_other_content_lies_elsewhere_and_what_runs_keeps_its_own(node: Node, named: str) -> None:
     one = node.prepared(files=encoded({"a": b"1"}))["files"]
+    recorded(node, **{named: [one if named == "uses" else f"--template={one}/a"]})
     two = node.prepared(files=encoded({"a": b"2"}), folder="files-4567")["files"]
     assert one != two
-    assert Path(one, "a").read_bytes() == b"1", "a running lane keeps its own"
+    assert (Path(one) / "a").read_bytes() == b"1"
+    assert (Path(two) / "a").read_bytes() == b"2"
+
+
+def test_files_that_no_launch_names_any_more_are_removed(node: Node) -> None:
+    one = node.prepared(files=encoded({"a": b"1"}))["files"]
+    (node.store / "lanes/demo/20260101T000000Z-1.log").write_text("kept")
+    recorded(node, uses=["/somewhere/else"])
+    two = node.prepared(files=encoded({"a": b"2"}), folder="files-4567")["files"]
+    assert not Path(one).exists()
+    assert Path(two).is_dir()
+    assert (node.store / "lanes/demo/20260101T000000Z-1.log").exists()
+
+
+def test_what_a_power_cut_left_is_not_shown_to_a_container(node: Node) -> None:
+    top = Path(node.prepared(files=encoded(FILES))["files"])
+    for left in ("chat.jinja.4711.part", "sub/a b.txt.12.part", "stranger"):
+        (top / left).write_text("half")
+    node.prepared(files=encoded(FILES))
+    assert {str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()} == set(FILES)
+
+
+def test_a_full_memory_is_named_as_what_is_full(node: Node) -> None:
+    """The secrets lie in memory: the disk of the store has room, and saying how much of it misleads."""
+    full = f"{node.shim}\nimport errno, os\ndef fsync(fd):\n    raise OSError(errno.ENOSPC, 'No space left')\n"
+    request = {"store": str(node.store), "recipe": "demo", "launch": "l1", "folder": "files-0123"}
+    answer = call("prepare", {**request, "secrets": {"KEY": SECRET}}, shim=f"{full}os.fsync = fsync")
+    assert (answer.code, answer.last["kind"]) == (1, "space")
+    assert answer.last["where"].startswith(str(node.memory))
+    assert SECRET not in str(answer.events)
+    assert node.everything() == {}
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/sparkbuild-test", "", ".", "..", "a/..", "x\0y"])
