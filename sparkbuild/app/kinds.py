@@ -56,7 +56,7 @@ def kinds(
 
 def check_gates(gates: Sequence[Any], base_url: str, model_id: str, run: Run) -> list[dict[str, Any]]:
     """Serving's checker: run the recipe's gates; records for the lane, GateError when one fails."""
-    from sparkbuild.gates.check import check  # noqa: PLC0415 - costs httpx, only when a lane is checked
+    from sparkbuild.gates.check import check  # noqa: PLC0415 - only when a lane is checked
 
     def progress(done: int, total: int) -> None:
         run.report(Progress("gates", done, total, "gates"))

@@ -79,7 +79,7 @@ def ask(
             thread.join(min(_PAUSE, max(0.001, end - time.monotonic())))
             meanwhile()
             if thread.is_alive() and time.monotonic() > end:
-                raise SilentError(f"{call.state} within {patience:g} s", late=True)
+                raise SilentError(f"{call.state} within {round(patience, 1):g} s", late=True)
     finally:
         call.hang_up()
     if call.heard is None:
