@@ -141,7 +141,8 @@ def _install_offline(
     """No index, no proxy and no setting of this login: nothing that is not in the folder of wheels."""
     wheels = os.path.join(request["store"], WHEELS)
     os.makedirs(wheels, exist_ok=True)
-    argv = [*argv, "--isolated", "--no-index", "--find-links", wheels]
+    # the file of requirements stays the last
+    argv = [*argv[:-2], "--isolated", "--no-index", "--find-links", wheels, *argv[-2:]]
     try:
         pip(argv, part, reporter, f"install {request['name']}", env)
     except AgentError as error:

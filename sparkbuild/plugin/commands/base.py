@@ -45,7 +45,6 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     def execute(self, params: Any, args: Any) -> Any:
         """See doit; every error that a user can cause is one message, never a traceback."""
         gc.disable()  # nothing made while loading is garbage; `run` turns it on again
-        self.outstream = Screen(self.outstream)
         ahead = self._ask_ahead(args)
         with handling():
             try:
@@ -54,6 +53,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 params.update_defaults(self.loader.load_doit_config())
                 if params["backend"] != "sparkbuild":
                     return super().execute(params, args)
+                self.outstream = Screen(self.outstream)
                 from sparkbuild.app.session import session  # noqa: PLC0415 - after the question was asked
 
                 self.session_or_none = session(ahead=ahead)

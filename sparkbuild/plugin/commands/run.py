@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import gc
+import sys
 from typing import TYPE_CHECKING, Any
 
 from doit.action import PythonAction
