@@ -67,8 +67,7 @@ def _calendar(pieces: list[str]) -> str:
     """By which calendar the numbers are: `2025.10`, `25.09` as NVIDIA's and Ubuntu's are, or "" for none."""
     if re.fullmatch(r"20[0-9]{2}", pieces[0]):
         return "year"
-    two = len(pieces) > 1 and re.fullmatch(r"1[5-9]|[2-4][0-9]", pieces[0]) and re.fullmatch(r"0[1-9]|1[0-2]", pieces[1])
-    return "short year" if two else ""
+    return "short year" if re.fullmatch(r"(1[5-9]|[2-4][0-9])\.(0[1-9]|1[0-2])", ".".join(pieces[:2])) else ""
 
 
 def _stages(after: str) -> tuple[list[tuple[int, int]], str]:
@@ -84,8 +83,8 @@ def _stages(after: str) -> tuple[list[tuple[int, int]], str]:
 
 
 def newest(current: str, names: Iterable[str], *, one_scheme: bool = False) -> str:
-    """The newest of `names` that is newer than `current` and of its kind, "" when there is none. Pre-releases count only
-    when `current` is one. `one_scheme`: the names are all versions of one thing, whatever they look like.
+    """The newest of `names` that is newer than `current` and of its kind, "" when there is none. Pre-releases count
+    only when `current` is one. `one_scheme`: the names are all versions of one thing, whatever they look like.
     """
     mine = parse(current)
     if mine is None:

@@ -1,4 +1,4 @@
-"""Newer or not, by name alone. The lists are cut from public lists of tags as they look: their forms are what counts."""
+"""Newer or not, by name alone. The lists have the forms of public lists of tags."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ VLLM_IMAGES = (
     "v0.10.2-x86_64 v0.10.2-aarch64 v0.11.0 v0.11.0-x86_64 v0.11.0-aarch64 v0.11.1rc3 latest-cu129 latest-cu130"
 )
 SGLANG_IMAGES = (
-    "latest dev dev-cu13 spark b200-cu129 v0.4.6.post5-cu124 v0.4.9.post6-cu126 v0.4.10-cu126 v0.5.2rc2-cu126 v0.5.3-cu126 "
-    "v0.5.3.post1-cu126 v0.5.3-cu129 v0.5.3.post1-cu129-amd64 v0.5.4-cu130-arm64 v0.5.4.post1-cu130-arm64 v0.5.4 "
-    "nightly-dev-20251028-7ed8ba05 nightly-dev-20251101-0c8a1f3e nightly-dev-cu13-20251102-aa11bb22 v0.5.5-rocm630-mi30x "
-    "v0.5.6-rocm630-mi30x v0.5.6-rocm700-mi35x"
+    "latest dev dev-cu13 spark b200-cu129 v0.4.6.post5-cu124 v0.4.9.post6-cu126 v0.4.10-cu126 v0.5.2rc2-cu126 "
+    "v0.5.3-cu126 v0.5.3.post1-cu126 v0.5.3-cu129 v0.5.3.post1-cu129-amd64 v0.5.4-cu130-arm64 "
+    "v0.5.4.post1-cu130-arm64 v0.5.4 "
+    "nightly-dev-20251028-7ed8ba05 nightly-dev-20251101-0c8a1f3e nightly-dev-cu13-20251102-aa11bb22 "
+    "v0.5.5-rocm630-mi30x v0.5.6-rocm630-mi30x v0.5.6-rocm700-mi35x"
 )
-SGLANG = "v0.4.10.post2 v0.5.0rc2 v0.5.1.post3 v0.5.2 v0.5.3rc2 v0.5.3 v0.5.3.post3 v0.5.4 gateway-v0.2.1 gateway-v0.2.2"
+SGLANG = (
+    "v0.4.10.post2 v0.5.0rc2 v0.5.1.post3 v0.5.2 v0.5.3rc2 v0.5.3 v0.5.3.post3 v0.5.4 gateway-v0.2.1 gateway-v0.2.2"
+)
 CUDA = (
     "12.8.1-devel-ubuntu22.04 12.8.1-devel-ubuntu24.04 12.8.1-runtime-ubuntu24.04 12.9.1-cudnn-devel-ubuntu24.04 "
     "13.0.0-devel-ubuntu24.04 13.0.1-devel-ubuntu24.04 13.0.1-cudnn-devel-ubuntu24.04 13.0.1-runtime-ubuntu24.04 "
@@ -28,11 +31,16 @@ PYTORCH_IMAGES = (
     "2.8.0-cuda12.6-cudnn9-runtime 2.8.0-cuda12.8-cudnn9-devel 2.9.0-cuda12.8-cudnn9-devel 2.9.0-cuda13.0-cudnn9-devel"
 )
 PYTORCH = "v2.7.0 v2.7.1 v2.8.0-rc4 v2.8.0 v2.9.0-rc9 v2.9.0 ciflow/trunk/160000 viable/strict/1759900000 whc_flight_1"
-NIGHTLY_WHEELS = "2.10.0.dev20251008+cu130 2.10.0.dev20251020+cu130 2.10.0.dev20251021+cu126 2.9.0+cu130 2.11.0.dev20251101+cu130"
+NIGHTLY_WHEELS = (
+    "2.10.0.dev20251008+cu130 2.10.0.dev20251020+cu130 2.10.0.dev20251021+cu126 2.9.0+cu130 2.11.0.dev20251101+cu130"
+)
 NGC = "24.12-py3 25.01-py3 25.08-py3 25.08-py3-igpu 25.09-py3 25.09-py3-igpu 25.10-py3 25.09.1-py3"
 TRITON = "25.08-py3 25.08-vllm-python-py3 25.09-vllm-python-py3 25.09-trtllm-python-py3 25.09-py3-sdk 25.10-py3-min"
 TRTLLM = "0.20.0 0.21.0 1.0.0rc4 1.0.0 1.1.0rc5 1.2.0rc0.post1 1.2.0rc1 gpt-oss-dev"
-ROCM = "nightly_main_20251001 nightly_main_20251014 rocm6.3.1_instinct_vllm0.8.3_20250410 rocm6.4.1_vllm_0.10.1_20250909 base"
+ROCM = (
+    "nightly_main_20251001 nightly_main_20251014 rocm6.3.1_instinct_vllm0.8.3_20250410 rocm6.4.1_vllm_0.10.1_20250909 "
+    "base"
+)
 LLAMACPP = "b6700 b6789 b999 master-4b2dae3 gguf-v0.17.1"
 LLAMACPP_IMAGES = "server server-cuda server-cuda-b6700 server-cuda-b6789 full-b6789 light light-b6790"
 NCCL = "v2.27.3-1 v2.27.5-1 v2.27.7-1 v2.28.3-1 v2.28.7-1"

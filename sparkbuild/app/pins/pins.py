@@ -11,10 +11,10 @@ import msgspec
 
 from sparkbuild.core.errors import LockError, UpstreamError
 from sparkbuild.core.run import Run
+from sparkbuild.core.suggest import did_you_mean, nearest
 from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.workspace.locks import baseimage, gitsource
 from sparkbuild.workspace.locks.sourcelock import SourceLock
-from sparkbuild.workspace.toml.suggest import did_you_mean, nearest
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _WORDS = {"git": "REF", "image": "TAG", "wheel": "VERSION"}

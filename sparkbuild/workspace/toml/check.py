@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from sparkbuild.core.suggest import did_you_mean, nearest
 from sparkbuild.workspace.locks.artifact import without_login
 from sparkbuild.workspace.toml.kinds import Kinds, Shapes
 from sparkbuild.workspace.toml.mistakes import Mistake
 from sparkbuild.workspace.toml.places import Level, Places, levels, name_of, within
 from sparkbuild.workspace.toml.scan import Document, Path
-from sparkbuild.workspace.toml.suggest import did_you_mean, nearest
 
 _WORDS = {  # msgspec's words in a reader's
     "array": "a list",

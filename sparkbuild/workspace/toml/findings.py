@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Input
+from sparkbuild.core.suggest import did_you_mean
 from sparkbuild.workspace.files.inputs import read_input
 from sparkbuild.workspace.toml import read as toml
 from sparkbuild.workspace.toml.mistakes import Mistake, as_error
-from sparkbuild.workspace.toml.suggest import did_you_mean
 
 Path = tuple[str | int, ...]  # from the top of the file: ("staging", 0, "src")
 
