@@ -262,7 +262,7 @@ def test_whatever_a_template_and_a_build_can_see_is_in_the_key(tmp_path: Path) -
         """What a build is made from, beside the content of files."""
         patches = [path for one in spec.sources for path in one.patches]
         texts = [hashes.get(path, path) for path in (spec.dockerfile, *patches)]
-        files = sorted((os.path.basename(path), hashes.get(path, path)) for path in spec.files)
+        files = sorted({os.path.basename(path): hashes.get(path, path) for path in spec.files}.items())
         build = (spec.network, sorted(spec.secrets), spec.epoch, [msgspec.to_builtins(gate) for gate in spec.gates])
         contents = sorted((one.component, str(one.identity)) for one in spec.sources)
         artifacts = sorted((one.filename, one.sha256) for one in spec.artifacts.values())
