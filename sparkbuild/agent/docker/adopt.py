@@ -14,13 +14,15 @@ from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"docker", "repository", "digest", "reference", "pull": whether it may be pulled}. Result {"layers",
-    "architecture", "bytes", "pulled"}. Error kind "node" when docker cannot have it, "config" for another architecture.
+    """Request {"docker", "repository", "digest", "reference", "pull": whether it may be pulled, "login"?: for its
+    registry}. Result {"layers", "architecture", "bytes", "pulled"}. Error kind "node" when docker cannot have it,
+    "config" for another architecture.
     """
     engine = DockerWork(request["docker"] or SOCKET)
     pinned = f"{request['repository']}@{request['digest']}"
     try:
-        found, pulled = have(engine, request["repository"], request["digest"], reporter, pull=request["pull"])
+        may, login = bool(request["pull"]), str(request.get("login", ""))
+        found, pulled = have(engine, request["repository"], request["digest"], reporter, pull=may, login=login)
         engine.trial(found["Id"])
         engine.tag(found["Id"], request["reference"])
     except DockerdError as error:
