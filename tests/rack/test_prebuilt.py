@@ -135,24 +135,26 @@ def test_a_private_registry_is_asked_with_the_login_of_the_operator(
 ) -> None:
     """The node is told it through the agent's stdin: nothing of it stays on the node, in a command or in a log."""
     folder, digest, _ = published
-    password = "swordfish-of-the-tests"  # noqa: S105 - of the registry of this test
+    password = "swordfish-of-the-tests"
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     host = pair.nodes[0]
     server = Registry(host, folder, f"ops:{password}")
     try:
         first, _ = goals(pair, digest)
         with pytest.raises(SparkbuildError) as caught:
-            op.pull(first)
+            op.sync(first)
         assert "no basic auth credentials" in str(caught.value).lower() or "unauthorized" in str(caught.value).lower()
         auth = base64.b64encode(f"ops:{password}".encode()).decode()
         (tmp_path / "docker").mkdir()
         (tmp_path / "docker/config.json").write_text(json.dumps({"auths": {f"127.0.0.1:{PORT}": {"auth": auth}}}))
-        op.pull(first)
-        assert op.judge(first).state == OK
+        assert op.sync(first) > 0
+        assert op.look(first).state == OK
     finally:
         server.end()
     for secret in (password, auth):
-        found = host.run(["grep", "-rlsF", secret, "/root", STORE, "/tmp", "/etc", "/var/lib/docker/image"], check=False)
+        found = host.run(
+            ["grep", "-rlsF", secret, "/root", STORE, "/tmp", "/etc", "/var/lib/docker/image"], check=False
+        )
         assert found.out == ""
         assert not [path for path in tmp_path.rglob("*.log") if secret in path.read_text(errors="replace")]
 

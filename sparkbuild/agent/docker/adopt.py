@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkbuild.agent.docker.bydigest import have
 from sparkbuild.agent.docker.changes import DockerWork
-from sparkbuild.agent.docker.engine import SOCKET, DockerdError
+from sparkbuild.agent.docker.engine import SOCKET, DockerdError, too_deep
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 
@@ -27,11 +27,12 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         engine.tag(found["Id"], request["reference"])
     except DockerdError as error:
         full = "no space left" in error.problem.lower()
+        deep = "an image of at most 125 layers: docker's store takes no more" if too_deep(error.problem) else ""
         raise AgentError(
             f"docker cannot have {pinned}",
             kind="space" if full else "node",
             found=error.problem,
-            next=error.fields["next"],
+            next=deep or error.fields["next"],
         ) from None
     layers = found["RootFS"]["Layers"]
     return {"layers": layers, "architecture": found["Architecture"], "bytes": found["Size"], "pulled": pulled}

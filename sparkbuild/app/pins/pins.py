@@ -110,7 +110,12 @@ def _kinds(lock: SourceLock) -> dict[str, str]:
     """What kind each name is of: "git", "image" (by its key), "wheel" or "url"."""
     found = dict.fromkeys(lock.artifacts(), "url")
     found |= {name: "wheel" for name in found if f"{name}.wheel.name" in lock.values}
-    return {**found, **dict.fromkeys(lock.images(), "image"), **dict.fromkeys(lock.sources(), "git")}
+    return {
+        **dict.fromkeys(gitsource.unpinned(lock.values), "git"),
+        **found,
+        **dict.fromkeys(lock.images(), "image"),
+        **dict.fromkeys(lock.sources(), "git"),
+    }
 
 
 def _followed(kind: str, name: str, lock: SourceLock) -> str:

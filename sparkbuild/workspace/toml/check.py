@@ -165,7 +165,9 @@ class _Check:
         if homes:
             wanted.append(f"`{key}` belongs {' or '.join(home.place for home in homes)}")
         elif not here:
-            near = nearest(key, {name for home in self.levels for name in home.fields})
+            # in all tables there is always something that is a little like it: no guess is better than `runs` for
+            # `cgroupns`
+            near = nearest(key, {name for home in self.levels for name in home.fields}, 0.8)
             places = " or ".join(home.place for home in self.levels if near in home.fields)
             if kinds.having(near):
                 places = f"of kind {' or '.join(kinds.having(near))}"
