@@ -180,7 +180,7 @@ def test_what_does_not(tmp_path: Path, toml: str, lock: dict[str, str]) -> None:
         (TOML, "FROM debian:12\n", {}, "does not start from the declared base", "images/eng/Dockerfile.j2:1"),
         (TOML, DOCKERFILE + "ADD http://x/y /y\n", {}, "it downloads", "images/eng/Dockerfile.j2:5"),
         (TOML.replace("LANES", "BUILDKIT_SYNTAX"), DOCKERFILE, {}, "change how BuildKit itself builds", "image.toml:8"),
-        (TOML, DOCKERFILE, {"epoch": "soon"}, "`epoch` is no time", "images/eng/image.toml:2"),
+        (TOML, DOCKERFILE, {"epoch": "soon"}, "`epoch` is no time", "locks/pins.source.lock:"),
         (TOML, DOCKERFILE + "ENV TOKEN=1\n", {}, "a secret in ENV", "images/eng/Dockerfile.j2:5"),
         (TOML.replace("image:base", "image:bsae"), DOCKERFILE, {}, "no image `bsae`", "images/eng/image.toml:3"),
         (TOML.replace("image:base", "image:eng"), DOCKERFILE, {}, "in a circle", "images/eng/image.toml:3"),
@@ -328,6 +328,26 @@ def test_what_a_template_hides_is_seen_when_it_is_filled_in(tmp_path: Path, text
     goal = goals(tmp_path, text=text).by_task["image:eng"]
     with pytest.raises(ConfigError, match=message):
         dockerfile(goal.spec, text)
+
+
+@pytest.mark.parametrize(
+    ("added", "says"),
+    [
+        ("RUN {{ args.VERSOIN }}\n", "did you mean `args.VERSION`?"),
+        ("{% include 'other' %}\n", "a template sees no other file"),
+        ("{{ 'ADD http://x /y' }}\n", "it downloads"),
+    ],
+)
+def test_what_is_wrong_with_a_template_is_told_by_plan(tmp_path: Path, added: str, says: str) -> None:
+    goal = goals(tmp_path).by_task["image:eng"]
+    kind = ArchiveKind(str(tmp_path))
+    verdict = kind.judge(goal, {"present": False, "engine": {}}, None)
+    assert kind.preflight(goal, verdict) is None
+    put(tmp_path, "images/eng/Dockerfile.j2", DOCKERFILE + added)
+    error = kind.preflight(goal, verdict)
+    assert says in str(error)
+    assert "images/eng/Dockerfile.j2" in str(error)
+    assert "5" in str(getattr(error, "where", ""))
 
 
 @pytest.mark.parametrize(

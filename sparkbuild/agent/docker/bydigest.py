@@ -63,7 +63,9 @@ def _complete(engine: DockerWork, upstream: Upstream, digest: str, downloaded: s
     config = manifest["config"]["digest"]
     rows = [row for row in manifest["layers"] if _short(row["digest"]) not in downloaded]
     count = f"{len(rows)} of {len(manifest['layers'])} layers"
-    reporter.log(f"docker keeps {count} of {upstream.repository} in another compression: they are downloaded to it as well")
+    reporter.log(
+        f"docker keeps {count} of {upstream.repository} in another compression: they are downloaded to it as well"
+    )
     layers = [
         partload.Member(
             partload.blob_path(_hex(row["digest"])),

@@ -87,17 +87,22 @@ class Upstream:
         try:
             return self._open(f"{self._base}/{place}")
         except urllib.error.HTTPError as error:
-            with error:
-                if error.code != 401 or self._authorization:
-                    raise
-                self._authorization = self._log_in(error.headers.get("WWW-Authenticate") or "")
+            if error.code != 401 or self._authorization:
+                raise
+            self._authorization = self._log_in(error.headers.get("WWW-Authenticate") or "")
+            if not self._authorization:
+                raise
         return self._open(f"{self._base}/{place}")
 
     def _open(self, url: str) -> HTTPResponse:
         request = urllib.request.Request(url, headers={"Accept": _ACCEPT})  # noqa: S310 - http or https, see above
         if self._authorization:  # not to where a registry sends on: that has an authorization of its own in the URL
             request.add_unredirected_header("Authorization", self._authorization)
-        answer: HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310 - as above
+        try:
+            answer: HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310 - as above
+        except urllib.error.HTTPError as error:
+            error.close()  # it holds the socket
+            raise
         return answer
 
     def _log_in(self, challenge: str) -> str:
