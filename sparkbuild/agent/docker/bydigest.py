@@ -31,6 +31,7 @@ def have(
     pinned, pulled, told = f"{repository}@{digest}", False, _Told(reporter)
     found = engine.image(pinned)
     if found is None and pull:
+        reporter.log(f"pull {pinned}")
         engine.pull(repository, digest, told.event, login)
         found, pulled = engine.image(pinned), True
     if found is None:
