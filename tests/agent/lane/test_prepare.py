@@ -206,9 +206,6 @@ def test_a_file_in_the_place_of_the_folder(node: Node) -> None:
     assert refused(node) == "the folder for secrets belongs to somebody else"
 
 
-    assert refused(node) == "File exists"
-
-
 def test_programs_among_the_files_can_be_run(node: Node) -> None:
     files = {"run.sh": b"#!/bin/sh\n", "tool": b"\x7fELF...", "mods/data": b"#"}
     top = Path(node.prepared(files=encoded(files))["files"])
