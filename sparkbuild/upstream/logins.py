@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sparkbuild.core import child
-from sparkbuild.core.errors import ConfigError, UpstreamError
+from sparkbuild.core.errors import ConfigError, SparkbuildError, UpstreamError
 from sparkbuild.workspace.locks.baseimage import BaseImage
 from sparkbuild.workspace.locks.reference import Reference
 
@@ -82,8 +82,13 @@ def login_of(host: str) -> Login | None:
 
 
 def login_for(image: Reference | BaseImage) -> str:
-    """The operator's login for the registry of an image, as the agent hands it to docker; "" where there is none."""
-    found = login_of(image.host)
+    """The operator's login for the registry of an image, as the agent hands it to docker; "" where there is none, or it
+    cannot be read: most images are for everybody, and of others the registry said so before (see Registry).
+    """
+    try:
+        found = login_of(image.host)
+    except SparkbuildError:
+        return ""
     return found.for_docker() if found is not None else ""
 
 

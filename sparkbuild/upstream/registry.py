@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from sparkbuild.core.errors import UpstreamError
+from sparkbuild.core.errors import SparkbuildError, UpstreamError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.upstream.challenge import Challenge, challenges, seconds
 from sparkbuild.upstream.logins import Login, login_of, place
@@ -46,6 +46,7 @@ class Registry:
         self._client = httpx.Client(timeout=timeout, follow_redirects=True, headers={"User-Agent": "sparkbuild"})
         self._authorization = ""
         self._login: Login | None = None
+        self._unread: SparkbuildError | None = None  # why the login cannot be had, where there may be one
         self._given = host
 
     def close(self) -> None:
@@ -104,6 +105,11 @@ class Registry:
         code = f"HTTP {answer.status_code}"
         if answer.status_code in {401, 403}:
             login = f"docker login {self._given or 'docker.io'}"
+            if self._unread is not None:
+                what, why = "the registry wants a login, which cannot be read", self._unread
+                return self._error(
+                    what, f"{code}; {why.where}: {why.what}: {why.found}", next_=why.next or f"`{login}`"
+                )
             if self._login is not None:
                 what = "the registry does not take the login that docker has, or has no such image"
                 return self._error(what, f"{code}, with the login of {place()}", next_=f"`{login}` writes it anew")
@@ -153,7 +159,10 @@ class Registry:
         """Get what the registry asks for; False when it asks for something else, or for a login that nobody has."""
         if self._authorization:
             return False
-        self._login = login_of(self._given)
+        try:
+            self._login = login_of(self._given)
+        except SparkbuildError as error:  # as docker does: most images are for everybody, also when a helper is gone
+            self._unread = error
         for challenge in offered:
             if challenge.kind == "bearer":
                 self._authorization = self._bearer(challenge.fields)

@@ -14,8 +14,9 @@ import pytest
 
 from sparkbuild.core.errors import ConfigError, UpstreamError
 from sparkbuild.upstream.challenge import challenges, seconds
-from sparkbuild.upstream.logins import HUB, Login, login_of
+from sparkbuild.upstream.logins import HUB, Login, login_for, login_of
 from sparkbuild.upstream.registry import Registry
+from sparkbuild.workspace.locks.reference import parse
 from tests.upstream.registry import Server, registry
 
 NAME, PASSWORD = "ops", "pass:w\u00f6rd"
@@ -129,6 +130,19 @@ def test_a_registry_that_wants_a_login(server: Server, docker: Path, basic: bool
     assert "does not take the login that docker has" in str(caught.value)
     assert str(docker / "config.json") in caught.value.found
     assert "old" not in str(caught.value).replace("older", "")
+
+
+def test_a_helper_that_is_gone_keeps_nobody_from_what_is_for_everybody(server: Server, docker: Path) -> None:
+    config(docker, {"credsStore": "gone"})
+    server.token = "t0k"
+    with closing(Registry(server.host, "org/vllm")) as asked:
+        assert asked.digest("1.0")
+    server.login = f"{NAME}:{PASSWORD}"
+    with closing(Registry(server.host, "org/vllm")) as asked, pytest.raises(UpstreamError) as caught:
+        asked.digest("1.0")
+    assert "wants a login, which cannot be read" in caught.value.what
+    assert "docker-credential-gone" in caught.value.found
+    assert login_for(parse(f"{server.host}/org/vllm:1.0")) == ""
 
 
 def test_a_login_is_not_shown_to_another_place_without_tls(server: Server, docker: Path) -> None:
