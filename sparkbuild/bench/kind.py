@@ -9,11 +9,14 @@ from typing import Any
 from sparkbuild.bench import goal as _goal
 from sparkbuild.bench.goal import BenchSpec, bench_goal
 from sparkbuild.bench.observe import observe_reports
-from sparkbuild.bench.target import BenchTarget
+from sparkbuild.bench.target import BenchTarget, fill
+from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
+from sparkbuild.core.templates.errors import TemplateError
+from sparkbuild.workspace.toml.read import located
 
 __all__ = ["BenchKind", "BenchSpec", "BenchTarget", "bench_goal", "observe_reports"]
 
@@ -41,6 +44,19 @@ class BenchKind:
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:  # noqa: ARG002 - reports tell more than the state
         """Is there a complete package with this key; if not, why."""
         return _goal.judge(goal, fact)
+
+    def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:  # noqa: ARG002 - whatever makes it run
+        """Why a bench would fail in its middle, after hours: a template that cannot be filled in."""
+        throughput = goal.spec.bench.throughput
+        if throughput is None:
+            return None
+        lane = goal.needs[0].spec
+        anywhere = BenchTarget("", lane.model_id, "", "", dict.fromkeys(lane.staged, "/"))
+        try:
+            fill(throughput.tokenizer, anywhere, f"{goal.spec.folder}/recipe.toml")
+        except TemplateError as error:
+            return located(error, self._root)
+        return None
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:  # noqa: ARG002 - a bench is always run whole
         """Run the bench; returns the bytes of the package. Option `label` names the report otherwise."""

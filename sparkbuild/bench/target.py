@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sparkbuild.core import template
+from sparkbuild.core.templates import value
 
 
 class BenchTarget(msgspec.Struct, frozen=True):
@@ -22,4 +22,4 @@ class BenchTarget(msgspec.Struct, frozen=True):
 
 def fill(text: str, target: BenchTarget, where: str) -> str:
     """A template of the recipe's [bench] tables. Raises ConfigError with `where` for an unknown name."""
-    return template.fill(text, {"staged": target.staged, "model_id": target.model_id}, where)
+    return value.fill(text, {"staged": target.staged, "model_id": target.model_id}, where)

@@ -40,7 +40,11 @@ class SparkbuildError(Exception):
 
 
 class ConfigError(SparkbuildError):
-    """Something the user wrote in the workspace is wrong; `where` is `file:line`."""
+    """Something the user wrote in the workspace is wrong; `where` is `file:line`. `root` is the mistake of another file
+    that this one follows from.
+    """
+
+    root: ConfigError | None = None
 
 
 class LockError(ConfigError):

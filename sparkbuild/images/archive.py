@@ -8,6 +8,7 @@ import base64
 import os
 from typing import Any
 
+from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
@@ -57,6 +58,18 @@ class ArchiveKind:
             done = "assembled" if isinstance(goal.spec, DockerSpec) else "built"
             reasons = (Reason("image", f"was {done} before, is gone" if last else f"not {done} yet"),)
         return Verdict(RUN, reasons, size, fact)
+
+    def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
+        """Why building it would fail, as far as its template tells: names that nobody knows, what it may not say."""
+        if not isinstance(goal.spec, DockerfileSpec) or verdict.state != RUN:
+            return None
+        from sparkbuild.images.rendering import dockerfile  # noqa: PLC0415 - only when something is built
+
+        try:
+            dockerfile(goal.spec, self._read(goal.spec.dockerfile).decode(errors="replace"))
+        except SparkbuildError as error:
+            return error
+        return None
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Make it; returns the bytes of its layers."""

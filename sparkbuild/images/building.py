@@ -20,6 +20,8 @@ from sparkbuild.images.docker import reference
 from sparkbuild.images.dockerfile import DockerfileSpec, missing
 from sparkbuild.images.rendering import dockerfile, refuse_secrets, shown
 from sparkbuild.nodes.cluster import LOCAL, Nodes
+from sparkbuild.upstream.logins import login_for
+from sparkbuild.workspace.locks import baseimage
 
 
 class Builder:
@@ -121,4 +123,7 @@ class Builder:
 def _base(spec: DockerfileSpec) -> dict[str, Any] | None:
     if spec.base is None:
         return None
-    return {"reference": spec.base.reference, "key": spec.base.key, "digest": not spec.base.key}
+    pinned = not spec.base.key
+    image = baseimage.parse(spec.base.name, spec.base.reference) if pinned else None
+    login = login_for(image) if image is not None else ""
+    return {"reference": spec.base.reference, "key": spec.base.key, "digest": pinned, "login": login}

@@ -77,11 +77,14 @@ class DockerfileSpec(msgspec.Struct, frozen=True):
 
 def key_of(spec: DockerfileSpec, inputs: tuple[Input, ...]) -> Key:
     """The key of an image. The rendered Dockerfile follows from the template and the other parts, so it need not be
-    rendered for that; the base counts by its key, a source by its tree.
+    rendered for that; the base counts by its key, a source by its tree. Whatever rendering.values_of lets a template
+    see is in a part, or is sorted away there: canonical JSON has no order of names.
     """
     hashes = {item.path: item.sha256 for item in inputs}
     parts: dict[str, Any] = {"kind": "dockerfile", "platform": spec.platform, "builder": BUILDER}
     parts["base"] = "scratch" if spec.base is None else spec.base.key or spec.base.reference
+    if spec.base is not None and spec.base.key:
+        parts["name of base"] = spec.base.name
     parts["dockerfile"] = hashes[spec.dockerfile]
     for source in spec.sources:
         parts[f"source {source.component}"] = source.identity
@@ -89,6 +92,7 @@ def key_of(spec: DockerfileSpec, inputs: tuple[Input, ...]) -> Key:
             parts[f"patches {source.component}"] = [hashes[path] for path in source.patches]
     for component, artifact in spec.artifacts.items():
         parts[f"artifact {component}"] = artifact.sha256
+        parts[f"name of artifact {component}"] = artifact.filename  # `COPY artifacts/* /opt/` copies it
     for component, why in spec.unpublished.items():
         parts[f"unpublished {component}"] = why
     for path in spec.files:

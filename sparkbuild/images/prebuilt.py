@@ -34,6 +34,7 @@ from sparkbuild.nodes.ask import survey
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.relay.relay import INCOMING
 from sparkbuild.upstream import registry_digest as registry
+from sparkbuild.upstream.logins import login_for
 from sparkbuild.workspace.locks.reference import Reference
 
 _GZIPPED = 2.0  # of a layer as it is downloaded: the download, and what it is unpacked to; sizes are of the latter
@@ -186,6 +187,7 @@ class PrebuiltKind:
             "digest": image.digest,
             "reference": reference(goal.spec.name, goal.key),
             "pull": True,
+            "login": login_for(image),
         }
         found = run.call(node, "adopt", request)
         known = {"layers": found["layers"], "architecture": found["architecture"], "bytes": found["bytes"]}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.core.template import fill
+from sparkbuild.core.templates.long import fill
 from sparkbuild.images.dockerfile import Arg, DockerfileSpec
 from sparkbuild.workspace.images.dockerfile import Rules, faults
 
@@ -15,15 +15,18 @@ _LEAST = 4  # characters of a secret that is looked for: a shorter one stands ev
 
 
 def values_of(spec: DockerfileSpec) -> dict[str, Any]:
-    """What may stand in a template. Paths are those inside the build context."""
+    """What may stand in a template: nothing that is not in the key. Paths are those inside the build context; tables
+    are in the order of their names, for a template may loop over them and the key has no order.
+    """
+    artifacts = {name: f"artifacts/{artifact.filename}" for name, artifact in spec.artifacts.items()}
+    artifacts |= {name: f"artifacts/{name}" for name in spec.unpublished}
     return {
         "base": base_of(spec),
         "platform": spec.platform,
         "architecture": spec.architecture,
-        "args": {name: shown(value) for name, value in spec.args.items()},
-        "sources": {source.component: f"sources/{source.component}" for source in spec.sources},
-        "artifacts": {name: f"artifacts/{artifact.filename}" for name, artifact in spec.artifacts.items()}
-        | {name: f"artifacts/{name}" for name in spec.unpublished},
+        "args": {name: shown(value) for name, value in sorted(spec.args.items())},
+        "sources": {name: f"sources/{name}" for name in sorted(source.component for source in spec.sources)},
+        "artifacts": dict(sorted(artifacts.items())),
         "files": "files",
     }
 
@@ -31,7 +34,8 @@ def values_of(spec: DockerfileSpec) -> dict[str, Any]:
 def dockerfile(spec: DockerfileSpec, template: str) -> str:
     """The Dockerfile. ConfigError when the template cannot be filled in, or says what it may not."""
     text = fill(template, values_of(spec), spec.dockerfile)
-    wrong = faults(text, Rules(base_of(spec), spec.network, spec.secrets))
+    args = {name: shown(value) for name, value in spec.args.items()}
+    wrong = faults(text, Rules(base_of(spec), spec.network, spec.secrets, args, filled=True))
     if wrong:
         first = wrong[0]
         raise ConfigError(

@@ -16,6 +16,7 @@ from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.secrets import read_secrets
+from sparkbuild.core.templates.errors import TemplateError
 from sparkbuild.nodes.ask import everywhere, survey
 from sparkbuild.serving import container, fabric, judge, lane, places, preflight, render
 from sparkbuild.serving.dockerruntime import DockerRuntime
@@ -25,6 +26,7 @@ from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.mounted import Mounted
 from sparkbuild.serving.render import Launch, Rank
 from sparkbuild.serving.runtime import Order, ProcessRuntime, Record, Runtime
+from sparkbuild.workspace.toml.read import located
 
 if TYPE_CHECKING:
     from sparkbuild.nodes.cluster import Nodes
@@ -90,7 +92,10 @@ class Launcher:
                 fabric=place,
                 files=self._files(goal, store),
             )
-            launch = render.launch(spec, rank, secrets, manifests.get(node))
+            try:
+                launch = render.launch(spec, rank, secrets, manifests.get(node))
+            except TemplateError as error:
+                raise located(error, self._root) from error
             if spec.runtime == "docker":
                 container.entrypoint(spec, {"entrypoint": spec.image_entrypoint}, launch.argv)
             made.append((rank, launch))

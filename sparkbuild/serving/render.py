@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.core.template import fill
+from sparkbuild.core.templates.value import fill
 from sparkbuild.serving.fabric import Fabric
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.network import Derived, derive

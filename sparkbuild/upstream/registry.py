@@ -1,17 +1,21 @@
-"""Asking a registry of images: what a tag is now, what tags there are, and whether a digest can be had. Anonymous.
+"""Asking a registry of images: what a tag is now, what tags there are, and whether a digest can be had. Anonymous, or
+with the operator's login where docker has one.
 
 The API is https://github.com/opencontainers/distribution-spec; where a token is wanted, it is got as
-https://distribution.github.io/distribution/spec/auth/token/ says, without a name.
+https://distribution.github.io/distribution/spec/auth/token/ and .../oauth/ say.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from sparkbuild.core.errors import UpstreamError
+from sparkbuild.core.errors import SparkbuildError, UpstreamError
+from sparkbuild.core.interrupt import cancel
+from sparkbuild.upstream.challenge import Challenge, challenges, seconds
+from sparkbuild.upstream.logins import Login, login_of, place
 
 if TYPE_CHECKING:
     import httpx
@@ -27,22 +31,23 @@ _MANIFESTS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _ACCEPT = ", ".join(_MANIFESTS)
-_FIELD = re.compile(r'(\w+)="([^"]*)"')
+_PATIENCE = 20.0  # seconds that a registry which is asked too much may have us wait
 
 
 class Registry:
     """One image's place in one registry: `host` as the image's name has it, "" for docker's own; `path` in it."""
 
-    def __init__(self, host: str, path: str) -> None:
+    def __init__(self, host: str, path: str, timeout: float = _TIMEOUT) -> None:
         import httpx  # noqa: PLC0415 - 70 ms, and only few commands ask a registry
 
         self.path = path if host or "/" in path else f"library/{path}"
         self.host = {"": DEFAULT, "docker.io": DEFAULT, "index.docker.io": DEFAULT}.get(host, host)
-        name = urlsplit(f"//{self.host}").hostname or ""
-        # As docker does: only this machine is spoken to without TLS.
-        self._base = f"{'http' if name == 'localhost' or name.startswith('127.') else 'https'}://{self.host}"
-        self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=True, headers={"User-Agent": "sparkbuild"})
-        self._token = ""
+        self._base = base_of(self.host)
+        self._client = httpx.Client(timeout=timeout, follow_redirects=True, headers={"User-Agent": "sparkbuild"})
+        self._authorization = ""
+        self._login: Login | None = None
+        self._unread: SparkbuildError | None = None  # why the login cannot be had, where there may be one
+        self._given = host
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -51,6 +56,11 @@ class Registry:
     def digest(self, tag: str) -> str:
         """The digest that a tag has now, "sha256:<hex>", of the bytes that were read. Raises UpstreamError."""
         return f"sha256:{hashlib.sha256(self._manifest(tag)).hexdigest()}"
+
+    def named(self, reference: str) -> str:
+        """The digest that the registry says a tag or digest has; nothing is read of it. Raises UpstreamError."""
+        answer = self._get(f"{self._base}/v2/{self.path}/manifests/{reference}", _ACCEPT, "HEAD")
+        return str(answer.headers.get("docker-content-digest", ""))
 
     def check(self, digest: str) -> int:
         """Read what a digest names; its bytes. Raises UpstreamError when it is not there, or is something else."""
@@ -78,61 +88,121 @@ class Registry:
     def _manifest(self, reference: str) -> bytes:
         return self._get(f"{self._base}/v2/{self.path}/manifests/{reference}", _ACCEPT).content
 
-    def _get(self, url: str, accept: str) -> httpx.Response:
+    def _get(self, url: str, accept: str, method: str = "GET") -> httpx.Response:
         import httpx  # noqa: PLC0415 - see above
 
         try:
-            answer = self._ask(url, accept)
-            if answer.status_code == 401 and self._log_in(answer.headers.get("WWW-Authenticate", "")):
-                answer = self._ask(url, accept)
+            answer = self._patiently(method, url, accept)
+            if answer.status_code == 401 and self._log_in(challenges(answer.headers.get_list("www-authenticate"))):
+                answer = self._patiently(method, url, accept)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._error("the registry cannot be reached", str(error) or type(error).__name__) from error
         if answer.status_code == 200:
             return answer
+        raise self._refusal(answer)
+
+    def _refusal(self, answer: httpx.Response) -> UpstreamError:
         code = f"HTTP {answer.status_code}"
         if answer.status_code in {401, 403}:
-            what = "the registry wants a login, or has no such image"
-            raise self._error(what, code)  # which of the two, it does not say
+            login = f"docker login {self._given or 'docker.io'}"
+            if self._unread is not None:
+                what, why = "the registry wants a login, which cannot be read", self._unread
+                return self._error(
+                    what, f"{code}; {why.where}: {why.what}: {why.found}", next_=why.next or f"`{login}`"
+                )
+            if self._login is not None:
+                what = "the registry does not take the login that docker has, or has no such image"
+                return self._error(what, f"{code}, with the login of {place()}", next_=f"`{login}` writes it anew")
+            # which of the two, it does not say
+            return self._error(
+                "the registry wants a login, or has no such image", code, next_=f"`{login}`, on this machine"
+            )
         if answer.status_code == 404:
-            raise self._error("the registry has no such image or tag", code, reached=True)
-        raise self._error("the registry does not answer as it should", code)  # 429, 5xx: not now
+            return self._error("the registry has no such image or tag", code, reached=True)
+        if answer.status_code == 429:
+            wait = answer.headers.get("retry-after", "")
+            next_ = "run again later" + ("" if self._login else "; who is logged in may ask more often: `docker login`")
+            found = f"{code}, Retry-After: {wait[:40]}" if wait else code
+            return self._error("the registry was asked too often, and takes no more questions now", found, next_=next_)
+        return self._error("the registry does not answer as it should", code)  # 5xx: not now
 
-    def _ask(self, url: str, accept: str) -> httpx.Response:
+    def _patiently(self, method: str, url: str, accept: str) -> httpx.Response:
+        """The answer, after the pauses that a busy registry asks for, as long as they are short."""
+        end = time.monotonic() + _PATIENCE
+        while True:
+            answer = self._ask(method, url, accept)
+            wait = seconds(answer.headers.get("retry-after", "")) if answer.status_code == 429 else None
+            if wait is None or time.monotonic() + wait > end:
+                return answer
+            until = time.monotonic() + max(wait, 0.5)
+            while time.monotonic() < until:
+                cancel.check()
+                time.sleep(0.1)
+
+    def _ask(self, method: str, url: str, accept: str) -> httpx.Response:
         import httpx  # noqa: PLC0415 - see above
 
         headers = {"Accept": accept}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        with self._client.stream("GET", url, headers=headers) as answer:
+        if self._authorization:
+            headers["Authorization"] = self._authorization
+        with self._client.stream(method, url, headers=headers) as answer:
             data = b""
             for block in answer.iter_bytes():
                 data += block
                 if len(data) > _LIMIT:
                     raise self._error("the registry's answer is too big", f"more than {_LIMIT} bytes", reached=True)
-            kept = [(name, value) for name, value in answer.headers.multi_items() if name != "content-encoding"]
+            dropped = {"content-encoding", *(("content-length",) if method == "HEAD" else ())}
+            kept = [(name, value) for name, value in answer.headers.multi_items() if name not in dropped]
             return httpx.Response(answer.status_code, headers=kept, content=data, request=answer.request)
 
-    def _log_in(self, challenge: str) -> bool:
-        """Get the token that the registry asks for; False when it asks for something else."""
-        if self._token or not challenge.lower().startswith("bearer "):
+    def _log_in(self, offered: list[Challenge]) -> bool:
+        """Get what the registry asks for; False when it asks for something else, or for a login that nobody has."""
+        if self._authorization:
             return False
-        fields = dict(_FIELD.findall(challenge))
-        realm = fields.get("realm", "")
-        if urlsplit(realm).scheme not in {"https", urlsplit(self._base).scheme}:
-            return False
+        try:
+            self._login = login_of(self._given)
+        except SparkbuildError as error:  # as docker does: most images are for everybody, also when a helper is gone
+            self._unread = error
+        for challenge in offered:
+            if challenge.kind == "bearer":
+                self._authorization = self._bearer(challenge.fields)
+            elif challenge.kind == "basic" and self._login is not None and self._login.name:
+                self._authorization = self._login.basic
+            if self._authorization:
+                return True
+        return False
+
+    def _bearer(self, fields: dict[str, str]) -> str:
+        """A token, of everybody or of the login. The login is shown to https alone, and to this machine."""
+        realm, login = fields.get("realm", ""), self._login
+        if login is not None and login.bearer:
+            return f"Bearer {login.bearer}"
+        if not realm or base_of(urlsplit(realm).netloc) != f"{urlsplit(realm).scheme}://{urlsplit(realm).netloc}":
+            return ""
         scope = fields.get("scope") or f"repository:{self.path}:pull"
-        params = {"scope": scope, **({"service": fields["service"]} if "service" in fields else {})}
-        answer = self._client.get(realm, params=params)
+        asked = {**({"service": fields["service"]} if "service" in fields else {}), "scope": scope}
+        if login is not None and login.identity:
+            asked |= {"grant_type": "refresh_token", "client_id": "sparkbuild", "refresh_token": login.identity}
+            answer = self._client.post(realm, data=asked)
+        else:
+            headers = {"Authorization": login.basic} if login is not None else {}
+            answer = self._client.get(realm, params=asked, headers=headers)
         if answer.status_code != 200 or len(answer.content) > _LIMIT:
-            return False
+            return ""
         try:
             body: Any = answer.json()
         except ValueError:
-            return False
-        self._token = str(body.get("token") or body.get("access_token") or "") if isinstance(body, dict) else ""
-        return bool(self._token)
+            return ""
+        token = str(body.get("token") or body.get("access_token") or "") if isinstance(body, dict) else ""
+        return f"Bearer {token}" if token else ""
 
-    def _error(self, what: str, found: str, *, reached: bool = False) -> UpstreamError:
-        error = UpstreamError(what, where=f"{self.host}/{self.path}", found=found)
+    def _error(self, what: str, found: str, *, reached: bool = False, next_: str = "") -> UpstreamError:
+        error = UpstreamError(what, where=f"{self.host}/{self.path}", found=found, next=next_)
         error.reached = reached
         return error
+
+
+def base_of(host: str) -> str:
+    """Where a registry is: https, but for one on this machine, as docker does."""
+    name = urlsplit(f"//{host}").hostname or ""
+    return f"{'http' if name == 'localhost' or name.startswith('127.') else 'https'}://{host}"

@@ -89,7 +89,9 @@ class SourceKind:
 
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look."""
-        return {"key": goal.key.digest}
+        spec: SourceSpec = goal.spec
+        pins = [[spec.commit, spec.time], *([module.commit, 0] for module in spec.submodules)]
+        return {"key": goal.key.digest, "pins": pins}
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """Exported as it should be, or not."""

@@ -68,6 +68,7 @@ def load_config(root: str) -> Config:
     for name, settings in config.nodes.items():
         nodecheck.check(findings, name, settings)
     for name, cluster in config.clusters.items():
+        nodecheck.check_fabric(findings, name, cluster.fabric)
         for rank, node in enumerate(cluster.nodes):
             at = ("clusters", name, "nodes", rank)
             if node not in nodes:

@@ -41,6 +41,19 @@ def check(findings: Findings, name: str, node: Node) -> None:
             )
 
 
+def check_fabric(findings: Findings, cluster: str, fabric: str) -> None:
+    """Note a `fabric` that is no network: while nodes are away, nobody else would see it."""
+    if not fabric:
+        return
+    import ipaddress  # noqa: PLC0415 - 4 ms, and few workspaces name a fabric
+
+    try:
+        ipaddress.IPv4Network(fabric)
+    except ValueError as error:
+        what = f"`fabric` of cluster `{cluster}` is no network"
+        findings.add(("clusters", cluster, "fabric"), what, found=str(error), wanted='fabric = "10.0.1.0/24"')
+
+
 def _store(findings: Findings, name: str, node: Node) -> None:
     place = os.path.normpath(node.store) if node.store else ""
     at = ("nodes", name, "store")

@@ -209,3 +209,13 @@ def test_the_older_one_goes_and_it_can_be_discarded(tmp_path: Path) -> None:
     assert left(tmp_path) == ["cd" * 6]
     run({"store": str(tmp_path), "name": "tiny", "discard": True}, Reporter())
     assert not (tmp_path / "contexts/tiny").exists()
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../x", ".."])
+def test_a_patch_that_adds_a_link_that_leads_out(tmp_path: Path, target: str) -> None:
+    added = "diff --git a/out b/out\nnew file mode 120000\n--- /dev/null\n+++ b/out\n@@ -0,0 +1 @@\n"
+    with pytest.raises(AgentError, match="adds a link that leads out of it") as caught:
+        run(patched(tmp_path, f"{added}+{target}\n\\ No newline at end of file\n"), Reporter())
+    assert caught.value.fields["found"] == f"out -> {target}"
+    inside = patched(tmp_path / "b", f"{added}+README\n\\ No newline at end of file\n")
+    assert made(inside)["sources/eng/out"][0].linkname == "README"

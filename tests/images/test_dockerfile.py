@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.plan import OK, RUN, UNKNOWN
 from sparkbuild.core.state import Made
 from sparkbuild.images.archive import ArchiveKind
-from sparkbuild.images.rendering import dockerfile, refuse_secrets
+from sparkbuild.images.dockerfile import DockerfileSpec, key_of
+from sparkbuild.images.rendering import dockerfile, refuse_secrets, values_of
 from sparkbuild.workspace.load import load
 from tests.workspace.helpers import FORMAT, put
 
@@ -86,7 +88,7 @@ def test_the_goals(tmp_path: Path) -> None:
     assert {need.node for need in goal.needs[:2]} == {"local"}, "where the context is made"
     assert all(need.transient for need in goal.needs)
     assert goal.pools == ("build", "dgx1")
-    assert goal.spec.epoch == 1_700_000_000
+    assert goal.spec.epoch == 946_684_800, "of no commit"
     assert goal.spec.base.reference == f"sparkbuild/base:{made.by_task['image:base'].key.short}"
     assert {item.path for item in goal.inputs} == {
         f"images/eng/{name}" for name in ("Dockerfile.j2", "run.py", "fix.patch")
@@ -126,7 +128,8 @@ def test_the_parts_are_what_comes_back_from_json(tmp_path: Path) -> None:
         (TOML, DOCKERFILE, {"eng.tree": "9" * 40}, "source eng"),
         (TOML, DOCKERFILE, {"wheel.artifact.sha256": "9" * 64}, "artifact wheel"),
         (TOML, DOCKERFILE, {"busybox.artifact.sha256": "9" * 64}, "base"),
-        (TOML, DOCKERFILE, {"eng.time": "1700000001"}, "epoch"),
+        (TOML, DOCKERFILE, {"epoch": "1700000001"}, "epoch"),
+        (TOML, DOCKERFILE, {"wheel.artifact.url": "https://example.org/eng-1.3.whl"}, "name of artifact wheel"),
         (TOML.replace("LANES = 3", 'LANES = "3"'), DOCKERFILE, {}, "args"),
         (TOML.replace('expect = "1.2"', 'expect = "1.3"'), DOCKERFILE, {}, "gates"),
         (TOML.replace("args", "network = true\nargs"), DOCKERFILE, {}, "network"),
@@ -143,7 +146,7 @@ def test_what_changes_the_key(tmp_path: Path, toml: str, text: str, lock: dict[s
     ("toml", "lock"),
     [
         (TOML.replace("dgx1", "dgx2"), {}),
-        (TOML, {"eng.commit": "9" * 40}),  # rebased to the same content
+        (TOML, {"eng.commit": "9" * 40, "eng.time": "1800000000"}),  # rebased to the same content
         (TOML, {"eng.repository": "https://mirror.example.org/eng.git"}),
         (TOML, {"unrelated.note": "x"}),
     ],
@@ -176,6 +179,8 @@ def test_what_does_not(tmp_path: Path, toml: str, lock: dict[str, str]) -> None:
         ),
         (TOML, "FROM debian:12\n", {}, "does not start from the declared base", "images/eng/Dockerfile.j2:1"),
         (TOML, DOCKERFILE + "ADD http://x/y /y\n", {}, "it downloads", "images/eng/Dockerfile.j2:5"),
+        (TOML.replace("LANES", "BUILDKIT_SYNTAX"), DOCKERFILE, {}, "change how BuildKit itself builds", "image.toml:8"),
+        (TOML, DOCKERFILE, {"epoch": "soon"}, "`epoch` is no time", "locks/pins.source.lock:"),
         (TOML, DOCKERFILE + "ENV TOKEN=1\n", {}, "a secret in ENV", "images/eng/Dockerfile.j2:5"),
         (TOML.replace("image:base", "image:bsae"), DOCKERFILE, {}, "no image `bsae`", "images/eng/image.toml:3"),
         (TOML.replace("image:base", "image:eng"), DOCKERFILE, {}, "in a circle", "images/eng/image.toml:3"),
@@ -218,6 +223,79 @@ def test_a_circle_of_two(tmp_path: Path) -> None:
     assert "top -> eng -> top" in str(problems["images/top"])
 
 
+def variants(value: Any) -> list[Any]:  # noqa: PLR0911 - one for each type
+    """Other values in the place of one: each of its parts changed, taken away, put elsewhere."""
+    if isinstance(value, msgspec.Struct):
+        return [
+            msgspec.structs.replace(value, **{name: other})
+            for name in value.__struct_fields__
+            for other in variants(getattr(value, name))
+        ]
+    if isinstance(value, dict):
+        changed = [value | {name: other} for name, one in value.items() for other in variants(one)]
+        renamed = [{f"{key}x" if key == name else key: one for key, one in value.items()} for name in value]
+        return [*changed, *renamed, {}, dict(reversed(value.items()))]
+    if isinstance(value, tuple):
+        changed = [(*value[:at], other, *value[at + 1 :]) for at, one in enumerate(value) for other in variants(one)]
+        return [*changed, (), (*value, *value[:1]), tuple(reversed(value))]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [value + 1]
+    if isinstance(value, str):
+        return [f"{value}x", f"x/{value}", ""]
+    return ["x"] if value is None else [None]
+
+
+def test_whatever_a_template_and_a_build_can_see_is_in_the_key(tmp_path: Path) -> None:
+    """A walk over all that goes into an image: where a template or a build sees something else, the key is another."""
+    toml = TOML.replace('["wheel"]', '["wheel", "other"]').replace('["run.py"]', '["run.py", "more.py"]')
+    toml = toml.replace('["eng"]', '["eng", "lib"]')
+    put(tmp_path, "images/eng/more.py", "more")
+    lock = {"other.artifact.url": "http://x/o.bin", "other.artifact.sha256": "8" * 64}
+    lock |= {f"lib.{key.partition('.')[2]}": value for key, value in LOCK.items() if key.startswith("eng.")}
+    goal = goals(tmp_path, toml, lock=lock).by_task["image:eng"]
+    inputs = tuple(goal.inputs)
+    hashes = {item.path: item.sha256 for item in inputs}
+
+    def seen(spec: DockerfileSpec) -> Any:
+        """What a build is made from, beside the content of files."""
+        patches = [path for one in spec.sources for path in one.patches]
+        texts = [hashes.get(path, path) for path in (spec.dockerfile, *patches)]
+        files = sorted({os.path.basename(path): hashes.get(path, path) for path in spec.files}.items())
+        build = (spec.network, sorted(spec.secrets), spec.epoch, [msgspec.to_builtins(gate) for gate in spec.gates])
+        contents = sorted((one.component, str(one.identity)) for one in spec.sources)
+        artifacts = sorted((one.filename, one.sha256) for one in spec.artifacts.values())
+        return msgspec.json.encode([values_of(spec), texts, files, build, contents, artifacts])
+
+    counted = 0
+    for changed in variants(goal.spec):
+        base = changed.base  # its reference follows from its name and its key, as app.goals.builds makes it
+        named = msgspec.structs.replace(base, reference=f"sparkbuild/{base.name}:{base.key[:12]}") if base else None
+        spec = msgspec.structs.replace(changed, base=named)
+        if len({one.component for one in changed.sources}) < len(changed.sources):
+            continue  # refused: see dockerfileimage
+        if base and not base.key:
+            continue  # a pinned one: see test_a_pinned_base_is_named_by_its_digest
+        try:
+            key = key_of(spec, inputs)
+        except KeyError:
+            continue  # another file of the workspace: its content is another input
+        if seen(spec) != seen(goal.spec):
+            counted += 1
+            assert key != goal.key, f"{seen(spec)}\n{seen(goal.spec)}"
+    assert counted > 60
+
+
+def test_tables_have_an_order_that_the_key_has_too(tmp_path: Path) -> None:
+    text = DOCKERFILE + "{% for name in args %}\nRUN echo {{ name }}\n{% endfor %}"
+    one = goals(tmp_path / "a", text=text).by_task["image:eng"]
+    turned = TOML.replace('VERSION = "1.2", LANES = 3', 'LANES = 3, VERSION = "1.2"')
+    other = goals(tmp_path / "b", turned, text).by_task["image:eng"]
+    assert one.key == other.key
+    assert dockerfile(one.spec, text) == dockerfile(other.spec, text)
+
+
 # --- filled in -------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +328,26 @@ def test_what_a_template_hides_is_seen_when_it_is_filled_in(tmp_path: Path, text
     goal = goals(tmp_path, text=text).by_task["image:eng"]
     with pytest.raises(ConfigError, match=message):
         dockerfile(goal.spec, text)
+
+
+@pytest.mark.parametrize(
+    ("added", "says"),
+    [
+        ("RUN {{ args.VERSOIN }}\n", "did you mean `args.VERSION`?"),
+        ("{% include 'other' %}\n", "a template sees no other file"),
+        ("{{ 'ADD http://x /y' }}\n", "it downloads"),
+    ],
+)
+def test_what_is_wrong_with_a_template_is_told_by_plan(tmp_path: Path, added: str, says: str) -> None:
+    goal = goals(tmp_path).by_task["image:eng"]
+    kind = ArchiveKind(str(tmp_path))
+    verdict = kind.judge(goal, {"present": False, "engine": {}}, None)
+    assert kind.preflight(goal, verdict) is None
+    put(tmp_path, "images/eng/Dockerfile.j2", DOCKERFILE + added)
+    error = kind.preflight(goal, verdict)
+    assert says in str(error)
+    assert "images/eng/Dockerfile.j2" in str(error)
+    assert "5" in str(getattr(error, "where", ""))
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_whether_it_has_a_digest(host: str) -> None:
     assert digest_of(parse(f"{host}/team/engine@{DIGEST}")) == DIGEST
     with pytest.raises(ConfigError, match="does not give") as caught:
         digest_of(parse(f"{host}/team/engine@sha256:{'0' * 64}"))
-    assert caught.value.found == "status 404"
+    assert caught.value.found == "HTTP 404: the registry has no such image or tag"
 
 
 def test_a_registry_that_is_not_there() -> None:

@@ -411,3 +411,13 @@ def test_outdated_when_nobody_answers(space: Space):
 def test_whole_groups_are_refused(space: Space):
     assert "name what to do" in space.fails("lock", code=3)
     assert "name what to do" in space.fails("lock:*", code=3)
+
+
+def test_a_source_of_which_only_the_repository_is_known_gets_all_its_keys(space: Space):
+    space.lock.write_text(f"{FORMAT}g.repository=file:src/engine\nmodel.repository=org/name\n")
+    space.ok("lock:update", "eng", "g=main")
+    assert f"g.ref=main\ng.commit={space.first}\n" in space.lock.read_text()
+    assert f"g.tree={space.repo.tree()}\n" in space.lock.read_text()
+    out = space.fails("lock:update", "eng", "g=de982a5")
+    assert "abbreviated, it may mean another one tomorrow" in out
+    assert "no component `model`" in space.fails("lock:update", "eng", "model=main", code=3)

@@ -1,10 +1,12 @@
 """A registry for tests, as far as docker pulls from one: runs on a node, or here. Standard library only.
 
-python registry_server.py FOLDER PORT      FOLDER: manifests/<tag or digest>, blobs/<digest>; asks are logged
+python registry_server.py FOLDER PORT [NAME:PASSWORD]
+FOLDER: manifests/<tag or digest>, blobs/<digest>; asks are logged. Without the login, all is refused (Basic).
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.server
 import sys
@@ -17,8 +19,13 @@ INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     folder = Path()
+    login = ""
 
     def do_GET(self) -> None:
+        wanted = f"Basic {base64.b64encode(self.login.encode()).decode()}"
+        if self.login and self.headers.get("Authorization") != wanted:
+            self._answer(401, "application/json", b'{"errors": [{"code": "UNAUTHORIZED", "message": "no"}]}')
+            return
         place = self.path.rpartition("/v2/")[2]
         with (self.folder / "log").open("a") as log:
             log.write(f"{self.command} {self.path}\n")
@@ -37,6 +44,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", 'Basic realm="tests"')
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Docker-Content-Digest", f"sha256:{hashlib.sha256(body).hexdigest()}")
@@ -50,6 +59,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     Handler.folder = Path(sys.argv[1])
+    Handler.login = "".join(sys.argv[3:])
     server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler)
     print(server.server_address[1], flush=True)
     server.serve_forever()

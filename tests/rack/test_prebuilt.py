@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import json
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkbuild.core.errors import ConfigError, NodeError
+from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.images.docker import reference
@@ -79,13 +80,13 @@ def publish(
 class Registry:
     """On a node's loopback, where docker takes plain HTTP."""
 
-    def __init__(self, node: Node, folder: Path) -> None:
+    def __init__(self, node: Node, folder: Path, login: str = "") -> None:
         self.node = node
         place = node.path("/srv/registry")
         subprocess.run(["rm", "-rf", place], check=True)
         subprocess.run(["cp", "-r", folder, place], check=True)
         node.path("/srv/registry.py").write_text(SERVER.read_text())
-        argv = [*node.inside(), "python3", "/srv/registry.py", "/srv/registry", str(PORT)]
+        argv = [*node.inside(), "python3", "/srv/registry.py", "/srv/registry", str(PORT), login]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE)
         assert self.process.stdout
         assert self.process.stdout.readline()
@@ -127,6 +128,35 @@ def goals(pair: Rack, digest: str, *, each: bool = False, where: str = f"127.0.0
     nodes = tuple(node.name for node in pair.nodes)
     spec = PrebuiltSpec("engine", parse(f"{where}/team/engine@{digest}"), nodes, each)
     return [prebuilt_goal(name, spec) for name in nodes]
+
+
+def test_a_private_registry_is_asked_with_the_login_of_the_operator(
+    pair: Rack, op: Yard, published: tuple[Path, str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node is told it through the agent's stdin: nothing of it stays on the node, in a command or in a log."""
+    folder, digest, _ = published
+    password = "swordfish-of-the-tests"
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    host = pair.nodes[0]
+    server = Registry(host, folder, f"ops:{password}")
+    try:
+        first, _ = goals(pair, digest)
+        with pytest.raises(SparkbuildError) as caught:
+            op.sync(first)
+        assert "no basic auth credentials" in str(caught.value).lower() or "unauthorized" in str(caught.value).lower()
+        auth = base64.b64encode(f"ops:{password}".encode()).decode()
+        (tmp_path / "docker").mkdir()
+        (tmp_path / "docker/config.json").write_text(json.dumps({"auths": {f"127.0.0.1:{PORT}": {"auth": auth}}}))
+        assert op.sync(first) > 0
+        assert op.look(first).state == OK
+    finally:
+        server.end()
+    for secret in (password, auth):
+        found = host.run(
+            ["grep", "-rlsF", secret, "/root", STORE, "/tmp", "/etc", "/var/lib/docker/image"], check=False
+        )
+        assert found.out == ""
+        assert not [path for path in tmp_path.rglob("*.log") if secret in path.read_text(errors="replace")]
 
 
 def test_pulled_once_and_passed_on(pair: Rack, op: Yard, published: tuple[Path, str, int]) -> None:

@@ -87,7 +87,7 @@ def test_an_unknown_name(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as raised:
         filled(**changes)
     assert raised.value.where == WHERE
-    assert "'weight'" in raised.value.found
+    assert "there is no `weight` in `staged`" in raised.value.found
     assert "staged.elsewhere, staged.weights" in raised.value.wanted
     assert "image.files, image.python" in raised.value.wanted
 

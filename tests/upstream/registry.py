@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
@@ -14,7 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 class Server(ThreadingHTTPServer):
     """`images`: path -> tag -> manifest. `wrong` says how it misbehaves; `token` is asked for when it is not "".
-    `meanwhile` is called before each answer.
+    `meanwhile` is called before each answer. `login` is wanted as name:password: for tokens, or for all where `basic`
+    is set. `busy` answers say to come again after `retry_after`.
     """
 
     daemon_threads = True
@@ -23,6 +25,10 @@ class Server(ThreadingHTTPServer):
         self.images: dict[str, dict[str, bytes]] = {}
         self.wrong = ""
         self.token = ""
+        self.login = ""
+        self.basic = False
+        self.busy = 0
+        self.retry_after = ""
         self.asked: list[str] = []
         self.meanwhile: Callable[[], object] = lambda: None
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -52,12 +58,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: PLR0911 - a way for each misbehaviour
         server, parts = self.server, urlsplit(self.path)
         server.asked.append(self.path)
         server.meanwhile()
         if server.wrong.isdigit():
             return self._say(int(server.wrong), b"{}")
+        if server.busy:
+            server.busy -= 1
+            return self._say(429, b"{}", *([("Retry-After", server.retry_after)] if server.retry_after else []))
+        wanted = f"Basic {base64.b64encode(server.login.encode()).decode()}"
+        if server.login and (server.basic or parts.path == "/token") and self.headers.get("Authorization") != wanted:
+            return self._say(401, b"{}", ("WWW-Authenticate", 'Basic realm="Registry, of \\"ours\\""'))
         if parts.path == "/token":
             scope = parse_qs(parts.query)["scope"][0]
             return self._say(200, json.dumps({"token": f"{server.token} {scope}"}).encode())

@@ -40,7 +40,7 @@ def test_digests_and_tags(server: Server, asked: Registry, token: str):
         ("404", True, "no such image or tag"),
         ("403", False, "wants a login"),
         ("401", False, "wants a login"),
-        ("429", False, "does not answer as it should"),
+        ("429", False, "was asked too often"),
         ("503", False, "does not answer as it should"),
         ("lies", True, "another manifest under the digest"),
         ("big", True, "too big"),

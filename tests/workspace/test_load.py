@@ -197,9 +197,9 @@ def test_a_requirements_file_that_differs_is_its_images_problem(root: Path) -> N
     assert (error.found, error.wanted) == (digest("two"), digest("other"))
     assert "doit lock:pin:two" in error.next
     recipe = here.problems["recipes/demo"]
-    assert recipe.where == f"{DEMO}:2"
-    assert "the image `two` it uses has a problem of its own" in recipe.what
-    assert error.what in recipe.found
+    assert (recipe.where, recipe.what) == (error.where, error.what), "the cause comes first"
+    assert f"so {DEMO} cannot be used: the image `two` it uses has a problem of its own" in recipe.found
+    assert str(recipe).count(error.what) == 1
     assert list(here.locks) == ["eng", "two"]  # so that it can be pinned
 
 
@@ -209,6 +209,38 @@ def test_requirements_the_lock_does_not_pin(root: Path) -> None:
     error = problem(root, "images/two")
     assert error.where == "images/two/image.toml:1"
     assert error.wanted == f"input.images/two/requirements.lock.sha256={digest('two')}"
+
+
+def test_a_fabric_that_is_no_network_is_told_while_nodes_are_away(root: Path) -> None:
+    put(root, "config.toml", '[nodes.a]\n[nodes.b]\n[clusters.c]\nnodes = ["a", "b"]\nfabric = "banana"\n')
+    with pytest.raises(ConfigError) as caught:
+        load(root)
+    assert caught.value.where == "config.toml:5"
+    assert "`fabric` of cluster `c` is no network" in str(caught.value)
+    assert "banana" in caught.value.found
+
+
+def test_a_key_that_is_like_none_gets_no_guess(root: Path) -> None:
+    put(root, DEMO, RECIPE + '[serve.docker]\ncgroupns = "host"\n')
+    assert "did you mean" not in str(problem(root, "recipes/demo"))
+
+
+def test_a_folder_among_the_files_of_a_recipe_is_all_that_is_in_it(root: Path) -> None:
+    put(root, "recipes/demo/mods/run.sh", "#!/bin/sh\n")
+    put(root, "recipes/demo/mods/inner/a.py", "a")
+    put(root, "recipes/demo/mods/__pycache__/a.pyc", "x")
+    put(root, DEMO, 'files = ["mods", "mods/run.sh"]\n' + RECIPE)
+    here = load(root)
+    assert [item.path for item in here.recipes["demo"].inputs] == [
+        "recipes/demo/mods/inner/a.py",
+        "recipes/demo/mods/run.sh",
+    ]
+    (root / "recipes/demo/mods/out").symlink_to("/etc")
+    assert "recipes/demo/mods/out is a link that leads out" in str(problem(root, "recipes/demo"))
+    (root / "recipes/demo/mods/out").unlink()
+    (root / "recipes/demo/empty").mkdir()
+    put(root, DEMO, 'files = ["empty"]\n' + RECIPE)
+    assert "recipes/demo/empty is a folder without a file" in str(problem(root, "recipes/demo"))
 
 
 def test_an_image_with_several_mistakes(root: Path) -> None:
@@ -226,7 +258,11 @@ def test_a_broken_lock_takes_its_image_and_their_recipes_only(root: Path) -> Non
     here = load(root)
     assert list(here.problems) == ["locks/two", "images/two", "recipes/demo"]
     assert "mend locks/two first" in here.problems["images/two"].next
-    assert "the lock `two` it uses has a problem" in here.problems["recipes/demo"].found
+    recipe = here.problems["recipes/demo"]
+    assert "the lock `two` it uses has a problem" in recipe.found
+    assert "the image `two` it uses has a problem" in recipe.found
+    assert (recipe.where, recipe.what) == (here.problems["locks/two"].where, here.problems["locks/two"].what)
+    assert str(recipe).count(recipe.what) == 1, "once, whatever uses it"
     assert list(here.recipes) == ["other"]
 
 

@@ -21,19 +21,23 @@ class ByDigest(NamedTuple):
     pulled: bool
 
 
-def have(engine: DockerWork, repository: str, digest: str, reporter: Reporter, *, pull: bool = True) -> ByDigest:
+def have(
+    engine: DockerWork, repository: str, digest: str, reporter: Reporter, *, pull: bool = True, login: str = ""
+) -> ByDigest:
     """Have `repository@digest` in docker, for this node's architecture. Raises DockerdError, and AgentError: "config"
     for an image of another architecture, "node" when there is no such image or its registry does not give all of it.
+    `login` is the operator's for that registry, see DockerWork.pull.
     """
     pinned, pulled, told = f"{repository}@{digest}", False, _Told(reporter)
     found = engine.image(pinned)
     if found is None and pull:
-        engine.pull(repository, digest, told.event)
+        reporter.log(f"pull {pinned}")
+        engine.pull(repository, digest, told.event, login)
         found, pulled = engine.image(pinned), True
     if found is None:
         raise AgentError(f"{pinned} is not in docker", kind="node", next="run again")
     if not partload.is_whole(found):
-        _complete(engine, repository, digest, told.downloaded, reporter)
+        _complete(engine, Upstream(repository, login), digest, told.downloaded, reporter)
         found = engine.image(pinned) or found
         if not partload.is_whole(found):
             raise DockerdError("its containerd store lacks some of the image's content, also after a load of it")
@@ -49,9 +53,8 @@ def have(engine: DockerWork, repository: str, digest: str, reporter: Reporter, *
     return ByDigest(found, pulled)
 
 
-def _complete(engine: DockerWork, repository: str, digest: str, downloaded: set[str], reporter: Reporter) -> None:
+def _complete(engine: DockerWork, upstream: Upstream, digest: str, downloaded: set[str], reporter: Reporter) -> None:
     """Bring docker the blobs that it left out of its pull, since it keeps these layers as others."""
-    upstream = Upstream(repository)
     manifests = [upstream.manifest(digest)]
     top = json.loads(manifests[0])
     if top.get("mediaType") in INDEXES or "manifests" in top:
@@ -61,7 +64,9 @@ def _complete(engine: DockerWork, repository: str, digest: str, downloaded: set[
     config = manifest["config"]["digest"]
     rows = [row for row in manifest["layers"] if _short(row["digest"]) not in downloaded]
     count = f"{len(rows)} of {len(manifest['layers'])} layers"
-    reporter.log(f"docker keeps {count} of {repository} in another compression: they are downloaded to it as well")
+    reporter.log(
+        f"docker keeps {count} of {upstream.repository} in another compression: they are downloaded to it as well"
+    )
     layers = [
         partload.Member(
             partload.blob_path(_hex(row["digest"])),
@@ -72,7 +77,7 @@ def _complete(engine: DockerWork, repository: str, digest: str, downloaded: set[
     ]
     blobs = [partload.blob(_hex(config), upstream.config(config)), *layers]
     media_type = str(top.get("mediaType") or (INDEXES[0] if "manifests" in top else MANIFESTS[0]))
-    members = partload.layout(f"{repository}@{digest}", media_type, manifests, blobs)
+    members = partload.layout(f"{upstream.repository}@{digest}", media_type, manifests, blobs)
     engine.load(partload.pieces(members), partload.size_of(members), lambda _event: None)
 
 

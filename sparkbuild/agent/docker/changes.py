@@ -5,7 +5,8 @@ but by taking away a name that was ours.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from sparkbuild.agent.docker.engine import LIMIT, Dockerd, DockerdError, message, quote
@@ -20,9 +21,12 @@ class DockerWork(Dockerd):
 
     _answer: Answer | None = None
 
-    def pull(self, repository: str, tag: str, on_event: Callable[[dict[str, Any]], None]) -> None:
-        """Have docker pull; `on_event` gets what it says ("status", "id", "progressDetail")."""
-        self._told(f"/images/create?fromImage={quote(repository)}&tag={quote(tag)}", on_event)
+    def pull(self, repository: str, tag: str, on_event: Callable[[dict[str, Any]], None], login: str = "") -> None:
+        """Have docker pull; `on_event` gets what it says ("status", "id", "progressDetail"). `login`: the operator's
+        for that registry, as docker's header wants it; it goes to docker's socket and nowhere else.
+        """
+        headers = {"X-Registry-Auth": login} if re.fullmatch(r"[A-Za-z0-9_=-]+", login) else None
+        self._told(f"/images/create?fromImage={quote(repository)}&tag={quote(tag)}", on_event, headers=headers)
 
     def load(self, pieces: Iterable[bytes], size: int, on_event: Callable[[dict[str, Any]], None]) -> None:
         """Have docker load a docker-archive of `size` bytes."""
@@ -39,10 +43,13 @@ class DockerWork(Dockerd):
         on_event: Callable[[dict[str, Any]], None],
         content: bytes | Iterable[bytes] = b"",
         size: int = 0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Something that docker does with words on the way; hanging up in the middle ends it."""
         try:
-            with Answer(self.socket, target, 60.0, method="POST", content=content, size=size) as answer:
+            with Answer(
+                self.socket, target, 60.0, method="POST", content=content, size=size, headers=headers
+            ) as answer:
                 if answer.status != 200:
                     raise DockerdError(f"docker does not do that: {message(answer)}", status=answer.status)
                 self._answer = answer

@@ -30,6 +30,11 @@ class DockerdError(AgentError):
         self.status = status
 
 
+def too_deep(problem: str) -> bool:
+    """Whether docker has refused an image for its many layers: to run again would be to wait for nothing."""
+    return "max depth exceeded" in problem
+
+
 class Dockerd:
     """The engine behind a socket. `timeout` is for one answer, in seconds. All methods raise DockerdError."""
 

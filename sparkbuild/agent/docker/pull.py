@@ -16,7 +16,7 @@ from typing import Any
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.docker import partload
 from sparkbuild.agent.docker.changes import DockerWork
-from sparkbuild.agent.docker.engine import SOCKET, DockerdError
+from sparkbuild.agent.docker.engine import SOCKET, DockerdError, too_deep
 from sparkbuild.agent.docker.images import missing, problem
 from sparkbuild.agent.docker.registry import MANIFEST, Image, Registry, is_left
 from sparkbuild.agent.store.artifacts import sha256_of
@@ -176,6 +176,14 @@ class _Pull:
                     raise _HasLayerError from None
                 if _FULL.search(error.problem):
                     raise self._full(error.problem) from None
+                if too_deep(error.problem):
+                    raise AgentError(
+                        f"docker takes no image of so many layers: {self._request['reference']}",
+                        kind="config",
+                        found=error.problem,
+                        wanted="at most 125 layers, those of the base among them",
+                        next="fewer steps in the Dockerfile, or files taken from a stage by one COPY --from",
+                    ) from None
                 if turn + 1 == TRIES:
                     raise AgentError(
                         f"docker does not take {self._request['reference']}",

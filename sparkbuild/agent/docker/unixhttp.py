@@ -5,7 +5,7 @@ than most looks.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ class Answer:
 
     `path` is that of a unix socket, or (host, port). `timeout` is for the head, and for the whole body unless `patient`
     is called: then the body may take for ever. `content` goes with the request: JSON, or pieces of a tar of `size`
-    bytes, which may take their time.
+    bytes, which may take their time; so do `headers`.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class Answer:
         method: str = "GET",
         content: bytes | Iterable[bytes] = b"",
         size: int = 0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         import socket  # noqa: PLC0415 - 3 ms, and most looks need none
 
@@ -52,6 +53,7 @@ class Answer:
             if method != "GET":
                 kind, size = ("json", len(content)) if isinstance(content, bytes) else ("x-tar", size)
                 head += f"Content-Type: application/{kind}\r\nContent-Length: {size}\r\n"
+            head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
             self._send(f"{head}\r\n".encode(), content)
             self.status, self.headers = self._head()
         except BaseException:

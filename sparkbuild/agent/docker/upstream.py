@@ -1,4 +1,4 @@
-"""Blobs and manifests of an image, read from its registry by this node itself: anonymously, checked by their digests.
+"""Blobs and manifests of an image, read from its registry by this node itself, checked by their digests.
 
 Docker pulls; this is for what docker leaves out of a pull (see partload.py). Sources: distribution's spec/api.md and
 spec/auth/token.md.
@@ -6,6 +6,7 @@ spec/auth/token.md.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -37,16 +38,16 @@ class Upstream:
     AgentError (kind "node") when it does not give what it should.
     """
 
-    def __init__(self, repository: str) -> None:
+    def __init__(self, repository: str, login: str = "") -> None:
+        self.repository = repository
+        self._login = _fields_of(login)
         host, slash, path = repository.partition("/")
         if not slash or not ({".", ":"} & set(host) or host == "localhost"):
             host, path = "docker.io", repository if slash else f"library/{repository}"
         self._path = path
         host = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-1.docker.io"}.get(host, host)
-        name = host.partition(":")[0]
-        self._scheme = "http" if name == "localhost" or name.startswith("127.") else "https"  # as docker does
-        self._base = f"{self._scheme}://{host}/v2/{path}"
-        self._token = ""
+        self._base = f"{_scheme_of(host)}://{host}/v2/{path}"
+        self._authorization = ""
 
     def manifest(self, digest: str) -> bytes:
         """A manifest or an index."""
@@ -86,37 +87,56 @@ class Upstream:
         try:
             return self._open(f"{self._base}/{place}")
         except urllib.error.HTTPError as error:
-            with error:
-                if error.code != 401 or self._token:
-                    raise
-                self._token = self._log_in(error.headers.get("WWW-Authenticate") or "")
+            if error.code != 401 or self._authorization:
+                raise
+            self._authorization = self._log_in(error.headers.get("WWW-Authenticate") or "")
+            if not self._authorization:
+                raise
         return self._open(f"{self._base}/{place}")
 
     def _open(self, url: str) -> HTTPResponse:
         request = urllib.request.Request(url, headers={"Accept": _ACCEPT})  # noqa: S310 - http or https, see above
-        if self._token:  # not to where a registry sends on: that has an authorization of its own in the URL
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        answer: HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310 - as above
+        if self._authorization:  # not to where a registry sends on: that has an authorization of its own in the URL
+            request.add_unredirected_header("Authorization", self._authorization)
+        try:
+            answer: HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310 - as above
+        except urllib.error.HTTPError as error:
+            error.close()  # it holds the socket
+            raise
         return answer
 
     def _log_in(self, challenge: str) -> str:
-        """A token for everybody; "" where there is none."""
+        """What an Authorization is to say, of the login or of everybody; "" where that is nothing. A login is shown to
+        https alone, and to this machine.
+        """
+        login, kind = self._login, challenge.partition(" ")[0].lower()
+        basic = base64.b64encode(f"{login.get('username', '')}:{login.get('password', '')}".encode()).decode()
+        named = f"Basic {basic}" if login.get("username") else ""
+        if kind == "basic":
+            return named
+        if kind == "bearer" and login.get("registrytoken"):
+            return f"Bearer {login['registrytoken']}"
         fields = dict(_FIELD.findall(challenge))
         realm = fields.get("realm", "")
-        if not challenge.lower().startswith("bearer ") or urllib.parse.urlsplit(realm).scheme not in {
-            "https",
-            self._scheme,
-        }:
+        if kind != "bearer" or urllib.parse.urlsplit(realm).scheme != _scheme_of(urllib.parse.urlsplit(realm).netloc):
             return ""
         asked = {"scope": fields.get("scope") or f"repository:{self._path}:pull"}
         if "service" in fields:
             asked["service"] = fields["service"]
-        with urllib.request.urlopen(f"{realm}?{urllib.parse.urlencode(asked)}", timeout=_TIMEOUT) as answer:  # noqa: S310 - scheme seen above
+        if login.get("identitytoken"):
+            asked |= {"grant_type": "refresh_token", "client_id": "sparkbuild", "refresh_token": login["identitytoken"]}
+            request = urllib.request.Request(realm, urllib.parse.urlencode(asked).encode())  # noqa: S310 - see above
+        else:
+            request = urllib.request.Request(f"{realm}?{urllib.parse.urlencode(asked)}")  # noqa: S310 - see above
+            if named:
+                request.add_unredirected_header("Authorization", named)
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - scheme seen above
             try:
                 body = json.loads(answer.read(_SMALL))
             except ValueError:
                 return ""
-        return str(body.get("token") or body.get("access_token") or "") if isinstance(body, dict) else ""
+        token = str(body.get("token") or body.get("access_token") or "") if isinstance(body, dict) else ""
+        return f"Bearer {token}" if token else ""
 
     def _error(self, digest: str, found: str) -> AgentError:
         return AgentError(
@@ -126,3 +146,18 @@ class Upstream:
             found=found,
             next="run again; an image that wants a login can be brought by another node that has it",
         )
+
+
+def _scheme_of(host: str) -> str:
+    """As docker does: only this machine is spoken to without TLS."""
+    name = host.partition(":")[0]
+    return "http" if name == "localhost" or name.startswith("127.") else "https"
+
+
+def _fields_of(login: str) -> dict[str, str]:
+    """What is in a header X-Registry-Auth, {} for none."""
+    try:
+        found = json.loads(base64.urlsafe_b64decode(login)) if login else {}
+    except ValueError:
+        return {}
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}

@@ -205,6 +205,11 @@ _REASONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "compare it, and add it to ~/.ssh/known_hosts on the node",
     ),
     (
+        ("mismatched algorithms", "unsupported object format", "unknown object format"),
+        "the repository has sha256 objects, which cannot be locked here: a lock's commits and trees are of sha1",
+        "lock a repository with sha1 objects, as git makes them unless told otherwise",
+    ),
+    (
         ("Repository not found", "does not appear to be a git repository", "not found: did you run", "does not exist",
          "returned error: 404", "not found"),
         _GONE,

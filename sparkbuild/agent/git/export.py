@@ -102,6 +102,7 @@ class _Export:
         self.folder = folder
         self.reporter = reporter
         self.lock = request.get("lock", "")
+        self._pins: list[list[Any]] = []  # [commit, time or 0], of what was seen to be as locked
         pinned = [self.source, *self.source["submodules"]]
         urls = dict.fromkeys(item["repository"] for item in pinned)
         self.mirrors = {url: Mirror(request["store"], url, request["root"], reporter) for url in urls}
@@ -120,6 +121,8 @@ class _Export:
                 held.enter_context(mirror.held(shared=True))
                 readers[url] = held.enter_context(closing(Objects(mirror.path)))
             top = self._checked(source, readers, source["component"])
+            self._pins = [[source["commit"], top.time]]
+            self._pins += [[item["commit"], 0] for item in source["submodules"]]
             modules = {
                 item["path"]: Module(
                     item["commit"],
@@ -172,7 +175,7 @@ class _Export:
                 f"`{self.source['component']}.lfs=pointers` in the lock takes the pointers instead of the files",
             )
         files = sum(entry.mode != FOLDER for entry in entries)
-        told = {"bytes": made.size, "sha256": made.sha256, "files": files, "time": time}
+        told = {"bytes": made.size, "sha256": made.sha256, "files": files, "time": time, "pins": self._pins}
         return {**told, "content": content or self._tree_of(entries), "commit": self.source["commit"]}
 
     def _refuse(self, what: str, paths: list[str], next_: str) -> None:

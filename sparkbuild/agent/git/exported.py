@@ -19,7 +19,8 @@ def folder_of(store: str, key: str) -> str:
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "key"}; {"present", "bytes", "problem", "files", "content", "time", "sha256"}. No network.
+    """Query {"store", "key", "pins": [[commit, unix seconds or 0], ...]}; {"present", "bytes", "problem", "files",
+    "content", "time", "sha256"}. No network. `pins` are the source's own and those of its submodules.
 
     `content` is the git tree of what is in the archive, submodules and patches included. The archive is hashed once;
     after that a stamp stands for its content.
@@ -33,6 +34,8 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         stat = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return {"present": False, "bytes": 0, "problem": "it was exported, and the archive is gone"}
+    if problem := _unchecked(query.get("pins") or [], receipt.get("pins") or []):
+        return {"present": False, "bytes": stat.st_size, "problem": problem}
     stamp = stamp_of(stat)
     if (read_json(f"{path}.stamp") or {}).get("stamp") != stamp:
         if receipt.get("key") != query["key"] or sha256_of(path) != receipt.get("sha256"):
@@ -41,3 +44,16 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
             write_json(f"{path}.stamp", {"stamp": stamp})
     told = {name: receipt.get(name) for name in ("files", "content", "time", "sha256")}
     return {"present": True, "bytes": stat.st_size, **told}
+
+
+def _unchecked(locked: list[list[Any]], checked: list[list[Any]]) -> str:
+    """What of the locked commits was not seen to be true when the archive was made, "" when all was. The key has their
+    trees alone, and a wrong commit or time beside the right tree would pass here and be refused by a new machine.
+    """
+    times = dict(map(tuple, checked))
+    for commit, time in locked:
+        if commit not in times:
+            return f"it was exported from another commit, and what {commit[:12]} is was not looked at"
+        if time and times[commit] != time:
+            return f"commit {commit[:12]} is of {times[commit]}, and the lock says {time}"
+    return ""

@@ -103,7 +103,9 @@ class Mirror:
             lines = git("", "ls-remote", "--", self.remote, *patterns).text.splitlines()
         except GitError as error:
             refuse(error, self.url)
-        pairs = (line.partition("\t")[::2] for line in lines)
+        pairs = [line.partition("\t")[::2] for line in lines]
+        if any(name and len(oid) == 64 for oid, name in pairs):
+            refuse(GitError("mismatched algorithms: client sha1; server sha256"), self.url)
         return {name: oid for oid, name in pairs if name and len(oid) == 40}
 
     def _prepare(self) -> None:

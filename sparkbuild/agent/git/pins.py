@@ -18,6 +18,7 @@ from sparkbuild.agent.wire.protocol import AgentError, Reporter
 _SUBJECTS = 20
 _SUBMODULES = 100
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHORT_COMMIT = re.compile(r"[0-9a-f]{4,39}")
 _SHORT_SSH = re.compile(r"(?P<host>[\w.-]+@[\w.-]+):(?P<path>[^/:][^:]*)")
 
 
@@ -122,6 +123,8 @@ def _no_such_ref(url: str, ref: str, refs: dict[str, str]) -> AgentError:
     names = {name.removesuffix("^{}").split("/", 2)[2] for name in refs if name.count("/") >= 2}
     near = difflib.get_close_matches(ref, names, n=3, cutoff=0.5)
     wanted = f"did you mean {', '.join(near)}?" if near else f"a branch, a tag or a commit; it has {len(names)} refs"
+    if _SHORT_COMMIT.fullmatch(ref):
+        wanted = f"all 40 digits, if it is a commit: abbreviated, it may mean another one tomorrow; {wanted}"
     return AgentError(f"there is no branch or tag `{ref}`", kind="config", where=url, wanted=wanted)
 
 

@@ -27,7 +27,8 @@ PART = ".part"  # ends the tag of what has not passed its gates
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "docker", "name", "reference", "key", "parts", "lock", "context", "sha256", "base":
-    {"reference", "key", "digest"} | None, "architecture", "network", "args", "secrets", "epoch", "gates", "force"}.
+    {"reference", "key", "digest", "login"?: for its registry} | None, "architecture", "network", "args", "secrets",
+    "epoch", "gates", "force"}.
 
     `context` is a tar in the store. What docker has with this key already is built again only when `force` is set.
     Result {"layers", "gates"}. Errors: kind "build" when a step or a gate fails, "config" when this node cannot build
@@ -149,7 +150,8 @@ def have_base(engine: DockerWork, request: dict[str, Any], reporter: Reporter) -
         return
     if base["digest"]:
         name, _, digest = base["reference"].partition("@")
-        found: dict[str, Any] | None = have(engine, name, digest, reporter).image
+        login = str(base.get("login", ""))
+        found: dict[str, Any] | None = have(engine, name, digest, reporter, login=login).image
     else:
         found = engine.image(base["reference"])
     if found is None:

@@ -96,6 +96,7 @@ def _add_source(tar: ContextTar, store: str, source: dict[str, Any], work: str, 
     _unpack(path, folder)
     for patch in source["patches"]:
         _apply(patch, source["component"], folder)
+    _refuse_ways_out(folder, source["component"])
     for name in _walk(folder):
         tar.add_path(f"{prefix}/{name}", os.path.join(folder, name))
 
@@ -150,6 +151,22 @@ def _apply(patch: dict[str, str], component: str, folder: str) -> None:
             found=done.stderr.decode(errors="replace").strip()[-1000:],
             next="make the patch anew for this source, or take it out of image.toml",
         )
+
+
+def _refuse_ways_out(folder: str, component: str) -> None:
+    """A source's own tree was looked at when it was fetched; a patch may have added a link that leads out of it."""
+    for name in _walk(folder):
+        path = os.path.join(folder, name)
+        if os.path.islink(path):
+            target = os.readlink(path)
+            end = os.path.normpath(os.path.join(os.path.dirname(name), target))
+            if os.path.isabs(target) or end == ".." or end.startswith("../"):
+                raise AgentError(
+                    f"a patch of source {component} adds a link that leads out of it",
+                    kind="config",
+                    found=f"{name} -> {target}",
+                    next="take the link out of the patch",
+                )
 
 
 def _walk(folder: str) -> Iterator[str]:

@@ -60,6 +60,9 @@ def _sweep(folder: str, current: str, before: LaneRecord | None) -> None:
                 held.rmtree(name)
 
 
+_PROGRAMS = (b"#!", b"\x7fELF")  # told by the content, which is in the key; a mode is not
+
+
 def _must_be_plain(name: str) -> None:
     """What is made below our folders is one step down from them."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
@@ -78,7 +81,7 @@ def _files(folder: str, name: str, encoded: dict[str, str]) -> str:
             if not place.startswith(name + os.sep) or "\0" in inner:
                 raise AgentError("a file of the recipe would lie outside of its folder", found=inner)
             held.makedirs(os.path.dirname(place))  # a container may run as another user: readable, whatever our umask
-            held.replace(place, partial(_put, data))
+            held.replace(place, partial(_put, data), 0o755 if data.startswith(_PROGRAMS) else 0o644)
     return os.path.join(folder, name)
 
 

@@ -63,7 +63,7 @@ def spec_of(image: Image, settings: DockerfileImage, base: Goal | None, sources:
         secrets=settings.secrets,
         network=settings.network,
         platform=settings.platform,
-        epoch=max((goal.spec.time for goal in sources.values()), default=0),
+        epoch=lock.epoch,
         gates=tuple(Gate(gate.id, gate.command, gate.expect, gate.timeout, gate.env) for gate in settings.gates),
         unpublished=missing,
     )

@@ -190,4 +190,5 @@ def _wheel(lock: SourceLock, name: str) -> _Found:
     from sparkbuild.upstream import packageindex  # noqa: PLC0415 - only where a lock has wheels
 
     locked = lock.values[f"{name}.wheel.version"]
-    return _both(locked, versions.newest(locked, packageindex.versions(lock.values[f"{name}.wheel.name"])), "")
+    there = packageindex.versions(lock.values[f"{name}.wheel.name"])
+    return _both(locked, versions.newest(locked, there, one_scheme=True), "")

@@ -11,10 +11,10 @@ import msgspec
 
 from sparkbuild.core.errors import LockError, UpstreamError
 from sparkbuild.core.run import Run
+from sparkbuild.core.suggest import did_you_mean, nearest
 from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.workspace.locks import baseimage, gitsource
 from sparkbuild.workspace.locks.sourcelock import SourceLock
-from sparkbuild.workspace.toml.suggest import did_you_mean, nearest
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _WORDS = {"git": "REF", "image": "TAG", "wheel": "VERSION"}
@@ -110,7 +110,12 @@ def _kinds(lock: SourceLock) -> dict[str, str]:
     """What kind each name is of: "git", "image" (by its key), "wheel" or "url"."""
     found = dict.fromkeys(lock.artifacts(), "url")
     found |= {name: "wheel" for name in found if f"{name}.wheel.name" in lock.values}
-    return {**found, **dict.fromkeys(lock.images(), "image"), **dict.fromkeys(lock.sources(), "git")}
+    return {
+        **dict.fromkeys(gitsource.unpinned(lock.values), "git"),
+        **found,
+        **dict.fromkeys(lock.images(), "image"),
+        **dict.fromkeys(lock.sources(), "git"),
+    }
 
 
 def _followed(kind: str, name: str, lock: SourceLock) -> str:

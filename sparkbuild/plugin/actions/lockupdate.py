@@ -14,11 +14,11 @@ from sparkbuild.app.goals.prebuilt import TASK, registry_images
 from sparkbuild.app.pins.pins import Change, check_asked, pin_all
 from sparkbuild.app.session import Session
 from sparkbuild.core.errors import LockError
+from sparkbuild.core.suggest import did_you_mean
 from sparkbuild.plugin.actions.lockverify import run_of
 from sparkbuild.plugin.adapters.action import _Action
 from sparkbuild.plugin.adapters.misread import no_option
 from sparkbuild.workspace.locks import sourcelock
-from sparkbuild.workspace.toml.suggest import did_you_mean
 
 _DRY = {"name": "dry_run", "long": "dry-run", "type": bool, "default": False, "help": "show the changes, write nothing"}
 _DRY_RUN = "--dry-run"

@@ -44,7 +44,7 @@ def no_option(option: str, owner: str, known: Iterable[str], command: str = "") 
     """The message for an option that `owner` has not, a task, or doit with a `command`. `known`: those that it has, as
     typed; of a command they are not listed, since most are doit's own.
     """
-    from sparkbuild.workspace.toml.suggest import nearest  # noqa: PLC0415 - only after a typing error
+    from sparkbuild.core.suggest import nearest  # noqa: PLC0415 - only after a typing error
 
     names = [name for name in known if name.startswith("--")]
     lines = [f"{owner} has no option {option}"]

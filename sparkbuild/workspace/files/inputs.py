@@ -12,6 +12,9 @@ from sparkbuild.workspace.files.smallfile import UnreadableError, read_small
 
 LIMIT = 16 * 1024 * 1024  # bytes; `doit list` reads these files, so what is bigger is data and belongs in staging
 
+_NOT_DATA = frozenset({".git", "__pycache__"})
+_MANY = 1000  # `doit list` reads them all
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -39,6 +42,29 @@ def read_input(root: str, folder: str, name: str) -> Input:
         raise ConfigError(
             f"{shown} {error.what}", found=error.found, wanted=error.wanted, next=_next(error.what, shown)
         ) from error
+
+
+def files_below(root: str, folder: str, name: str) -> list[str]:
+    """The file `name` itself, or all files of the folder that it is, sorted, each by its path from `folder`. What git
+    and Python keep for themselves (`.git`, `__pycache__`) is none of them. Raises ConfigError, as read_input does.
+    """
+    check_name(name)
+    base = f"{root}/{folder}/{name}"
+    if not os.path.isdir(base) or _leads_out(f"{root}/{folder}", name):
+        return [name]
+    found = []
+    for place, folders, names in os.walk(base):
+        folders[:] = sorted(one for one in folders if one not in _NOT_DATA)
+        inner = os.path.relpath(place, f"{root}/{folder}")
+        links = [one for one in folders if os.path.islink(f"{place}/{one}")]  # read_input refuses them by name
+        found += [f"{inner}/{one}" for one in (*names, *links)]
+        if len(found) > _MANY:
+            raise ConfigError(
+                f"{folder}/{name} holds more than {_MANY} files", next="data belongs in staging: a [[staging]] block"
+            )
+    if not found:
+        raise ConfigError(f"{folder}/{name} is a folder without a file", wanted="a file, or a folder with files")
+    return sorted(found)
 
 
 def check_name(name: str) -> None:

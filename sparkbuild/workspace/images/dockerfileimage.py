@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Input
+from sparkbuild.core.suggest import did_you_mean
 from sparkbuild.workspace.files.inputs import LIMIT, read_input
 from sparkbuild.workspace.files.smallfile import read_small
-from sparkbuild.workspace.images.dockerfile import TEMPLATE_BASE, Rules, faults
+from sparkbuild.workspace.images.dockerfile import RESERVED_ARGS, TEMPLATE_BASE, Rules, faults
 from sparkbuild.workspace.locks.sourcelock import SourceLock, input_key
 from sparkbuild.workspace.shapes.schema import DockerfileImage
 from sparkbuild.workspace.toml.findings import Findings
 from sparkbuild.workspace.toml.mistakes import Mistake, as_error
-from sparkbuild.workspace.toml.suggest import did_you_mean
 
 UNPUBLISHED = ".unpublished"  # `<component>.unpublished=why`: wanted, but what would pin it is not public
 
@@ -35,18 +35,25 @@ def check(spec: DockerfileImage, folder: str, lock: SourceLock | None, findings:
     for index, gate in enumerate(spec.gates):
         if any("\0" in word for word in gate.command):
             findings.add(("gates", index, "command"), "a word of the command holds a null byte")
-    for name, value in spec.args.items():
-        if name in spec.secrets:
-            findings.add(
-                ("args", name), f"`{name}` is a secret, and an arg stays in the image", wanted="one of the two"
-            )
-        if isinstance(value, str) and "\0" in value:
-            findings.add(("args", name), f"the value of `{name}` holds a null byte")
+    _args(spec, findings)
     for key in ("sources", "artifacts", "secrets"):
         _once(key, getattr(spec, key), findings)
     if lock is not None:
         _pins(spec, lock, findings)
     return inputs
+
+
+def _args(spec: DockerfileImage, findings: Findings) -> None:
+    for name, value in spec.args.items():
+        if name in spec.secrets:
+            findings.add(
+                ("args", name), f"`{name}` is a secret, and an arg stays in the image", wanted="one of the two"
+            )
+        if RESERVED_ARGS.fullmatch(name):
+            what = f"`{name}` as an arg would change how BuildKit itself builds"
+            findings.add(("args", name), what, wanted="another name")
+        if isinstance(value, str) and "\0" in value:
+            findings.add(("args", name), f"the value of `{name}` holds a null byte")
 
 
 def _template(spec: DockerfileImage, folder: str, findings: Findings) -> list[Input]:
@@ -57,7 +64,8 @@ def _template(spec: DockerfileImage, folder: str, findings: Findings) -> list[In
         return []
     text = read_small(f"{findings.root}/{found.path}", LIMIT).decode(errors="replace")
     base = "scratch" if spec.base == "scratch" else TEMPLATE_BASE
-    wrong = faults(text, Rules(base, spec.network, spec.secrets))
+    args = {name: str(value) for name, value in spec.args.items()}
+    wrong = faults(text, Rules(base, spec.network, spec.secrets, args))
     if wrong:
         raise as_error(found.path, [Mistake(one.line, one.what, one.found, one.wanted, "") for one in wrong])
     return [found]

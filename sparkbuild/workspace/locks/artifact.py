@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit  # pathlib has it loaded already
 import msgspec
 
 from sparkbuild.core.errors import LockError
-from sparkbuild.workspace.toml.suggest import did_you_mean
+from sparkbuild.core.suggest import did_you_mean
 
 # Up to the last `@` before the path; a password with a slash in it makes what looks like a port that is no number.
 _LOGIN_IN = re.compile(r"(?<=:)//(?:[^/]*|[^/@:\[]+:(?!\d*(?:/|$)).*)@")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sparkbuild.core.errors import LockError
-from sparkbuild.workspace.toml.suggest import did_you_mean
+from sparkbuild.core.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from sparkbuild.workspace.locks.sourcelock import SourceLock

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit  # pathlib has it loaded already
 import msgspec
 
 from sparkbuild.core.errors import LockError
+from sparkbuild.core.suggest import did_you_mean
 from sparkbuild.workspace.locks.artifact import without_login
-from sparkbuild.workspace.toml.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from sparkbuild.workspace.locks.sourcelock import SourceLock
@@ -26,6 +26,7 @@ REFUSED, POINTERS = "refused", "pointers"
 
 _SUBMODULE = re.compile(r"(?P<path>.+)\.(?P<part>repository|commit|tree)")
 _PATCH = re.compile(r"(?P<number>0|[1-9][0-9]{0,3})\.sha256")
+_REPOSITORY = ".repository"
 _PINS = (".ref", ".commit", ".tree")
 _BAD_REF = re.compile(
     r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|^[-/.]|[/.]$|^@$"
@@ -79,6 +80,19 @@ def components(values: Mapping[str, str]) -> tuple[str, ...]:
         if any(name + ending in values for ending in _PINS) and (":" in value or f"{name}.ref" in values):
             found.add(name)
     return tuple(sorted(found))
+
+
+def unpinned(values: Mapping[str, str]) -> tuple[str, ...]:
+    """The components of which only the repository is known, as a URL: `lock:update` can pin them. Sorted."""
+    urls = {
+        key[: -len(_REPOSITORY)] for key, url in values.items() if key.endswith(_REPOSITORY) and not url_wanted(url)
+    }
+    return tuple(sorted(name for name in urls if _is_bare(name, values)))
+
+
+def _is_bare(name: str, values: Mapping[str, str]) -> bool:
+    taken = any(name + ending in values for ending in (*_PINS, ".artifact.url"))
+    return bool(name) and not taken and ".submodule." not in name
 
 
 def source(component: str, lock: SourceLock) -> GitSource:

@@ -19,11 +19,12 @@ from sparkbuild.workspace.locks.artifact import Artifact
 from sparkbuild.workspace.locks.baseimage import BaseImage
 from sparkbuild.workspace.locks.gitsource import GitSource
 from sparkbuild.workspace.locks.include import include, include_name
-from sparkbuild.workspace.locks.text import FORMAT, check_pairs, check_value, dump, scan, update
+from sparkbuild.workspace.locks.text import EPOCH, FORMAT, check_pairs, check_value, dump, scan, update
 
 __all__ = ["FORMAT", "SUFFIX", "Artifact", "SourceLock", "dump", "parse", "pin", "read", "update", "verify", "write"]
 
 SUFFIX = ".source.lock"
+_EPOCH = 946_684_800  # the year 2000: a zip file knows no time before 1980
 _ZEROS = re.compile(r"(?:^|@sha256:)(0{64}|0{40})$")
 
 
@@ -67,6 +68,13 @@ class SourceLock(msgspec.Struct, frozen=True):
     def images(self) -> tuple[str, ...]:
         """The keys that name a base image, sorted."""
         return baseimage.keys(self.values)
+
+    @property
+    def epoch(self) -> int:
+        """The time of all files of an image that is built from it, unix seconds. Of no commit: a rebase to the same
+        trees must build nothing anew.
+        """
+        return int(self.values.get(EPOCH, _EPOCH))
 
     def where(self, key: str) -> str:
         """path:line of a key."""

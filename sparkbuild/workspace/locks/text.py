@@ -15,6 +15,7 @@ import msgspec
 from sparkbuild.core.errors import LockError
 
 FORMAT = "local-inference-source-lock/v1"
+EPOCH = "epoch"  # the key of the time that all files of an image get
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _HEX_DIGITS = {".sha256": 64, ".commit": 40, ".tree": 40}
@@ -86,7 +87,9 @@ def _form(key: str, value: str) -> str:
 
 
 def check_value(key: str, value: str, where: str) -> None:
-    """Raise LockError when the key's ending asks for a hash and the value is none."""
+    """Raise LockError when the key asks for a hash or a time and the value is none."""
+    if key == EPOCH and not re.fullmatch(r"0|[1-9][0-9]{0,10}", value):
+        raise LockError(f"`{EPOCH}` is no time", where=where, found=repr(value[:80]), wanted="unix seconds")
     _, dot, ending = key.rpartition(".")
     digits = _HEX_DIGITS.get(dot + ending)
     if digits and (len(value) != digits or not _HEX.fullmatch(value)):
@@ -95,7 +98,24 @@ def check_value(key: str, value: str, where: str) -> None:
             where=where,
             found=f"{value[:80]!r} ({len(value)} characters)",
             wanted=f"{digits} lowercase hex digits",
+            next=_advice(key, value, where),
         )
+
+
+def _advice(key: str, value: str, where: str) -> str:
+    """How to get the hash that is wanted: `where` names the lock's file."""
+    component, _, ending = key.rpartition(".")
+    lock = where.rpartition(":")[0].rpartition("/")[2].removesuffix(".source.lock") or "LOCK"
+    if key.startswith(("input.", "include.")):
+        return f"`doit lock:pin:{lock}` writes it, of the file as it is now"
+    if ending not in {"commit", "tree"} or ".submodule." in key:
+        return ""
+    update = f"`doit lock:update {lock} {component}=REF`"
+    if _HEX.fullmatch(value) and len(value) == 64:
+        return "a repository with sha256 objects cannot be locked: use one with sha1 objects, as git makes them"
+    if _HEX.fullmatch(value) and 4 <= len(value) < 40:
+        return f"abbreviated, it may mean another one tomorrow: `git rev-parse {value}` tells it whole, {update} too"
+    return f"{update} writes it"
 
 
 def check_pairs(pairs: Mapping[str, str]) -> None:

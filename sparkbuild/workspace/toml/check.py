@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from sparkbuild.core.suggest import did_you_mean, nearest
 from sparkbuild.workspace.locks.artifact import without_login
 from sparkbuild.workspace.toml.kinds import Kinds, Shapes
 from sparkbuild.workspace.toml.mistakes import Mistake
 from sparkbuild.workspace.toml.places import Level, Places, levels, name_of, within
 from sparkbuild.workspace.toml.scan import Document, Path
-from sparkbuild.workspace.toml.suggest import did_you_mean, nearest
 
 _WORDS = {  # msgspec's words in a reader's
     "array": "a list",
@@ -165,7 +165,9 @@ class _Check:
         if homes:
             wanted.append(f"`{key}` belongs {' or '.join(home.place for home in homes)}")
         elif not here:
-            near = nearest(key, {name for home in self.levels for name in home.fields})
+            # in all tables there is always something that is a little like it: no guess is better than `runs` for
+            # `cgroupns`
+            near = nearest(key, {name for home in self.levels for name in home.fields}, 0.8)
             places = " or ".join(home.place for home in self.levels if near in home.fields)
             if kinds.having(near):
                 places = f"of kind {' or '.join(kinds.having(near))}"

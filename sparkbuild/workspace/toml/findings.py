@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Input
-from sparkbuild.workspace.files.inputs import read_input
+from sparkbuild.core.suggest import did_you_mean
+from sparkbuild.workspace.files.inputs import files_below, read_input
 from sparkbuild.workspace.toml import read as toml
 from sparkbuild.workspace.toml.mistakes import Mistake, as_error
-from sparkbuild.workspace.toml.suggest import did_you_mean
 
 Path = tuple[str | int, ...]  # from the top of the file: ("staging", 0, "src")
 
@@ -24,6 +24,7 @@ class Findings:
         self.root = root
         self.path = path
         self._mistakes: list[Mistake] = [*known]
+        self._broken: dict[str, tuple[str, ConfigError]] = {}  # what has a problem of its own: (words, that problem)
         self._lost = lost
 
     def line(self, *keys: str | int) -> int:
@@ -51,12 +52,7 @@ class Findings:
         one = kind.removesuffix("s")
         broken = problems.get(f"{kind}/{name}")
         if broken is not None:
-            self.add(
-                keys,
-                f"the {one} `{name}` it uses has a problem of its own",
-                found=f"{broken.where}: {broken.what}" if broken.where else broken.what,
-                next_=f"mend {kind}/{name} first" + (f": {broken.next}" if broken.next else ""),
-            )
+            self._broken[f"{kind}/{name}"] = (f"the {one} `{name}` it uses has a problem of its own", broken)
         else:
             hint = did_you_mean(name, known) or f"a name of {kind}/; the workspace has none yet"
             self.add(keys, f"there is no {one} `{name}`", wanted=hint)
@@ -75,15 +71,38 @@ class Findings:
             first.setdefault(name, index)
 
     def inputs(self, folder: str, files: Iterable[str]) -> tuple[Input, ...]:
-        """The `files` of the TOML file, read from its folder; each that cannot be an input is noted."""
-        found: list[Input] = []
-        for index, file in enumerate(files):
+        """The `files` of the TOML file, read from its folder; of a folder, all files in it. Each that cannot be an
+        input is noted.
+        """
+        found: dict[str, Input] = {}
+        for index, entry in enumerate(files):
             try:
-                found.append(read_input(self.root, folder, file))
+                for file in files_below(self.root, folder, entry):
+                    found.setdefault(file, read_input(self.root, folder, file))
             except ConfigError as error:
                 self.add_error(("files", index), error)
-        return tuple(found)
+        return tuple(found.values())
 
     def error(self) -> ConfigError | None:
-        """All of them as one error, or None."""
-        return as_error(self.path, self._mistakes) if self._mistakes else None
+        """All of them as one error, or None. What is wrong in another file comes first, in that file's own words, and
+        once: it is no mistake of this one.
+        """
+        if not self._broken:
+            return as_error(self.path, self._mistakes) if self._mistakes else None
+        roots: dict[str, ConfigError] = {}
+        for _, error in self._broken.values():
+            root = error.root or error
+            roots.setdefault(f"{root.where} {root.what}", root)
+        first, *others = roots.values()
+        follows = [f"so {self.path} cannot be used: {words}" for words, _ in self._broken.values()]
+        own = [str(as_error(self.path, self._mistakes))] if self._mistakes else []
+        mend = f"mend {' and '.join(self._broken)} first"
+        failure = type(first)(
+            first.what,
+            where=first.where,
+            found="\n".join(filter(None, (first.found, *map(str, others), *follows, *own))),
+            wanted=first.wanted,
+            next=f"{mend}: {first.next}" if first.next else mend,
+        )
+        failure.root = first
+        return failure

@@ -12,6 +12,7 @@ import msgspec
 import tomli
 
 from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.templates.errors import TemplateError
 from sparkbuild.workspace.files.smallfile import UnreadableError, read_small
 
 if TYPE_CHECKING:
@@ -97,6 +98,20 @@ def line_of(path: Path | str, root: Path | str, *keys: str | int) -> int:
         return scan(text_of(path, root)).line(keys)
     except ConfigError:
         return 1
+
+
+def located(error: TemplateError, root: Path | str) -> TemplateError:
+    """An error of a template that stands in a TOML file of the workspace, with the line that it has there."""
+    from sparkbuild.workspace.toml.scan import scan  # noqa: PLC0415 - as above
+
+    path, _, rest = error.where.partition(" ")
+    try:
+        line = scan(text_of(f"{root}/{path}", root)).line_of_text(error.text)
+    except ConfigError:
+        return error
+    if line:
+        error.where = f"{path}:{line + error.line - 1}{rest and f' {rest}'}"
+    return error
 
 
 def _shown(path: Path | str, root: Path | str) -> str:

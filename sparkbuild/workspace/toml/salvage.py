@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from sparkbuild.core.suggest import nearest
 from sparkbuild.workspace.toml.scan import Path
-from sparkbuild.workspace.toml.suggest import nearest
 
 T = TypeVar("T", bound=msgspec.Struct)
 

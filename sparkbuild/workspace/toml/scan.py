@@ -41,10 +41,11 @@ class Spot(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """The places in a document: the spot of each key and array item, the headers in their order, and where each string
-    begins and ends, with its quotes.
+    """The places in a document, whose text is `text`: the spot of each key and array item, the headers in their order,
+    and where each string begins and ends, with its quotes.
     """
 
+    text: str
     spots: dict[Path, Spot]
     headers: list[Header]
     strings: dict[Path, tuple[int, int]]
@@ -57,13 +58,21 @@ class Document(msgspec.Struct, frozen=True):
             path = path[:-1]
         return 1
 
+    def line_of_text(self, value: str) -> int:
+        """The line of the first string with this value, 0 when there is none; of a long one, its first line of text."""
+        for start, end in self.strings.values():
+            literal = self.text[start:end]
+            if tomli.loads(f"k = {literal}")["k"] == value:
+                return self.text.count("\n", 0, start) + 1 + literal.startswith(('"""\n', "'''\n"))
+        return 0
+
 
 def scan(text: str) -> Document:
     """Find every key of a valid TOML document."""
     scanner = _Scanner(text)
     with suppress(IndexError, RecursionError, tomli.TOMLDecodeError):
         scanner.run()  # what was found so far still helps; an explanation must not fail itself
-    return Document(scanner.spots, scanner.headers, scanner.strings)
+    return Document(text, scanner.spots, scanner.headers, scanner.strings)
 
 
 class _Scanner:

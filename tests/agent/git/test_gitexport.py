@@ -552,3 +552,24 @@ def test_nothing_of_the_users_settings(repo: Repo, store: Store, tmp_path: Path)
     shim = f"import os; os.environ.update(HOME={str(home)!r}, GIT_DIR='/nonexistent', GIT_OBJECT_DIRECTORY='/x')"
     answer = store.export(pin(repo), shim=shim)
     assert answer.code == 0, answer.last
+
+
+def test_what_was_exported_of_another_commit_is_not_what_the_lock_says(repo: Repo, store: Store) -> None:
+    """The key has the tree alone: a wrong time or commit beside it would pass here and be refused by a new machine."""
+    source = pin(repo)
+    store.made(source)
+    pins = [[source["commit"], source["time"]]]
+    query = {"scheme": "source", "key": key_of(source)}
+
+    def looked(pins: list[list[Any]]) -> dict[str, Any]:
+        request = {"store": str(store.path), "queries": [{**query, "pins": pins}]}
+        fact: dict[str, Any] = call("facts", request).last["facts"][0]
+        return fact
+
+    assert looked(pins)["present"]
+    assert looked([[source["commit"], 0]])["present"]
+    wrong = looked([[source["commit"], 5]])
+    assert not wrong["present"]
+    assert f"is of {source['time']}, and the lock says 5" in wrong["problem"]
+    assert "from another commit" in looked([["9" * 40, 0]])["problem"]
+    assert "another time" in failed(store.export({**source, "time": 5}), "integrity")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +124,14 @@ def test_hostile_gitmodules(repo: Repo, tmp_path: Path):
     answer = ask(tmp_path, "pin", repo.url, ref=repo.commit_tree(tree), old="")
     assert (answer.code, answer.last["kind"]) == (1, "integrity")
     assert ".gitmodules cannot be read" in answer.last["found"]
+
+
+def test_a_repository_with_sha256_objects_is_refused_with_the_reason(tmp_path: Path):
+    path = tmp_path / "other"
+    subprocess.run(["git", "init", "-q", "--object-format=sha256", "-b", "main", str(path)], check=True)
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "-C", str(path), *who, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    for action, more in (("pin", {"ref": "main", "old": ""}), ("check", {"ref": "main", "commit": "1" * 40})):
+        answer = ask(tmp_path, action, f"file://{path}", **more)
+        assert answer.code == 1
+        assert "sha256 objects" in json.dumps(answer.last), answer.last

@@ -242,3 +242,9 @@ def test_a_folder_of_another_user(node: Node) -> None:
 def test_a_file_in_the_place_of_the_folder(node: Node) -> None:
     (node.memory / f"sparkbuild-{os.geteuid()}").write_text("")
     assert refused(node) == "the folder for secrets belongs to somebody else"
+
+
+def test_programs_among_the_files_can_be_run(node: Node) -> None:
+    files = {"run.sh": b"#!/bin/sh\n", "tool": b"\x7fELF...", "mods/data": b"#"}
+    top = Path(node.prepared(files=encoded(files))["files"])
+    assert [mode(top / name) for name in files] == [0o755, 0o755, 0o644]

@@ -29,6 +29,14 @@ def told(text: str, rules: Rules = RULES) -> list[tuple[int, str]]:
         FROM + "{% if args.A %}\nRUN true \\\n  # in between\n  && false\n{% endif %}\n{# FROM no #}\n",
         FROM + "RUN <<EOF\nFROM other\nADD http://x /y\nEOF\nRUN true\n",
         FROM + "LABEL made.by=me\nENV A=1 B=2\nARG C\n",
+        "ARG B={{ base }}\nFROM ${B}\nFROM ${A:-scratch} AS two\nFROM TWO\n",
+        FROM + "ARG D=files\nADD $D/a /x\nENV E=$D\nADD ${E}/b /x\nCOPY $HOME/x /y\n",
+        FROM + "CO\\\nPY a /b\n\tRUN\ttrue\n",
+        FROM + 'RUN cat <<-"A B" && cat <<C\nFROM x\n\tA B\nADD http://x /y\nC\nRUN true\n',
+        FROM + "RUN cat <<EOF\n EOF\nFROM other\nEOF\n",
+        FROM + 'RUN --mount=type=secret,"id=TOKEN" --mount=type=bind,target=/x,rw=true true\n',
+        FROM + 'HEALTHCHECK --interval=5s CMD true\nSHELL ["/bin/bash", "-c"]\nEXPOSE 80\n',
+        FROM + "RUN echo $((1<<2)) <<<word && cat<<EOF\nRUN true\n",
     ],
 )
 def test_what_is_fine(text: str) -> None:
@@ -41,7 +49,8 @@ def test_what_is_fine(text: str) -> None:
         ("", 1, "it has no FROM"),
         ("RUN true\nFROM {{ base }}\n", 1, "it does not start with FROM"),
         ("\nFROM debian:12\n", 2, "it does not start from the declared base"),
-        ("ARG B={{ base }}\nFROM ${B}\n", 2, "it does not start from the declared base"),
+        ("ARG B=debian\nFROM ${B}\n", 2, "it does not start from the declared base"),
+        ("FROM ${B}\n", 1, "it does not start from the declared base"),
         (FROM + "FROM debian:12 AS other\n", 2, "a stage starts from an image that is not declared"),
         (FROM + "COPY --from=debian:12 /a /b\n", 2, "it takes files from an image that is not declared"),
         (FROM + "COPY --from=0 /a /b\n", 2, "it takes files from an image that is not declared"),
@@ -55,15 +64,70 @@ def test_what_is_fine(text: str) -> None:
         (FROM + "ARG TOKEN\n", 2, "a secret in ARG stays in the image"),
         (FROM + "ENV A=1 \\\n    TOKEN=x\n", 2, "a secret in ENV stays in the image"),
         (FROM + "LABEL a=b sparkbuild.key=x\n", 2, "this label is set after the gates"),
+        (FROM + "COPY\t--from=debian /a /b\n", 2, "it takes files from an image that is not declared"),
+        (FROM + "CO\\\nPY --fr\\\nom=debian /a /b\n", 2, "it takes files from an image that is not declared"),
+        (FROM + "COPY --link --from=$X /a /b\n", 2, "it takes files from an image that is not declared"),
+        (FROM + 'COPY "--from=debian" /a /b\nCOPY --"from"=debian /a /b\n', 3, "it takes files from an image"),
+        (FROM + "RUN --mount=type=bind,From=img true\n", 2, "it takes files from an image that is not declared"),
+        (FROM + "RUN --mount=from=img true\n", 2, "it takes files from an image that is not declared"),
+        (FROM + 'RUN --mount=type=bind,"from=img" true\n', 2, "it takes files from an image that is not declared"),
+        (FROM + 'RUN --mount=type=bind,\\"from=img\\" true\n', 2, "it takes files from an image that is not"),
+        (FROM + "RUN --mount=TYPE=Cache,FROM=img,target=/c true\n", 2, "it takes files from an image that is not"),
+        (FROM + "RUN --mount=type=ssh true\n", 2, "a mount of a type that may not stand here"),
+        (FROM + "RUN --mount=type=bind,fro=img true\n", 2, "a mount of type bind with a key that it may not have"),
+        (FROM + "RUN --device=nvidia.com/gpu=all true\n", 2, "a flag that RUN may not have here"),
+        (FROM + "WORKDIR --x /y\n", 2, "a flag that WORKDIR may not have here"),
+        (FROM + "ARG U=http://x/y\nADD $U /x\n", 3, "it downloads, and the image is built without a network"),
+        (FROM + "ENV U=http\nADD ${U}://x/y /x\n", 3, "it downloads, and the image is built without a network"),
+        ("ARG U=http://x\n" + FROM + "ARG U\nADD $U /x\n", 4, "it downloads, and the image is built without"),
+        (FROM + "ENV U=http://x\nFROM {{ base }}\nADD $U /x\n", 4, "it may download: what a variable of ADD"),
+        ("FROM {{ base }} AS a\nENV U=http://x\nFROM a\nADD $U /x\n", 4, "it downloads, and the image is built"),
+        (FROM + "ENV U=a\nENV U=$V\nADD $U /x\n", 4, "it may download: what a variable of ADD"),
+        (FROM + 'ADD "http://x/y" /z\n', 2, "it downloads, and the image is built without a network"),
+        (FROM + "ADD ht\\tp://x/y /z\n", 2, "it downloads, and the image is built without a network"),
+        (FROM + "ADD ssh://git@x/y.git /z\n", 2, "it downloads, and the image is built without a network"),
+        (FROM + "ADD user@host:y.git /z\n", 2, "it downloads, and the image is built without a network"),
+        (FROM + "RUN bash <<<EOF\nADD http://x /y\n", 3, "it downloads, and the image is built without a network"),
+        (FROM + "RUN cat<<EOF\nADD http://x /y\n", 3, "it downloads, and the image is built without a network"),
+        (FROM + "RUN cat <<EOF\nEOF\nADD http://x /y\n", 4, "it downloads, and the image is built without a network"),
+        (FROM + 'RUN ["cat"] <<EOF\nADD http://x /y\n', 3, "it downloads, and the image is built without a network"),
+        (FROM + "RUN cat <<EOF\nx\n", 2, "it cannot be read for certain"),
+        (FROM + "RUN echo ' <<EOF\nEOF\n", 2, "it cannot be read for certain"),
+        (FROM + "RUN a \\\\\nCOPY b /c\n", 2, "it cannot be read for certain"),
+        (FROM + "COPY\u00a0--from=x a /b\n", 2, "it cannot be read for certain"),
+        (FROM + "COPY --link\u00a0--from=x a /b\n", 2, "it cannot be read for certain"),
+        (FROM + "ARG N=sparkbuild.key\nLABEL $N=x\n", 3, "this label is set after the gates"),
+        (FROM + "LABEL $N=x\n", 2, "a name by variable in LABEL"),
+        (FROM + 'LABEL "sparkbuild.key"=x\n', 2, "this label is set after the gates"),
+        (FROM + "ENV ${N}=x\n", 2, "a name by variable in ENV"),
+        (FROM + "ARG N TOKEN=1\n", 2, "a secret in ARG stays in the image"),
+        (FROM + 'ENV "TOKEN"=x\n', 2, "a secret in ENV stays in the image"),
+        (FROM + "ENV TOKEN x y\n", 2, "a secret in ENV stays in the image"),
+        (FROM + "INCLUDE other\n", 2, "an instruction that may not stand here"),
+        ("FROM {{ base }} AS\n", 1, "FROM cannot be read"),
+        ("\n # syntax = x/y\n" + FROM, 2, "`# syntax=` is not used here"),
         (FROM + "ONBUILD RUN true\n", 2, "ONBUILD would change what is built from this image"),
         ("# syntax=docker/dockerfile:1\n" + FROM, 1, "`# syntax=` is not used here"),
         ("# escape=`\n" + FROM, 1, "`# escape=` is not used here"),
     ],
 )
 def test_what_is_not(text: str, line: int, what: str) -> None:
-    (found,) = told(text)
+    found = told(text)[0]
     assert found[0] == line
     assert found[1].startswith(what)
+
+
+def test_the_args_of_the_build_count_more_than_defaults() -> None:
+    rules = Rules("{{ base }}", network=False, secrets=(), args={"U": "http://x/y"})
+    text = FROM + "ARG U=files/a\nADD $U /x\n"
+    assert told(text) == []
+    assert told(text, rules) == [(3, "it downloads, and the image is built without a network")]
+
+
+def test_what_looks_like_a_template_hides_nothing_once_it_is_filled_in() -> None:
+    rules = Rules("b", network=False, secrets=(), filled=True)
+    text = "FROM b\n# {%\nADD http://x /y\n# %}\nADD {{http://x}} /y\nCOPY --from={{x}} a /b\n"
+    assert [line for line, _ in told(text, rules)] == [3, 6]
 
 
 def test_with_a_network() -> None:
@@ -98,6 +162,6 @@ def test_lines_are_those_of_the_file() -> None:
     text = "{#\n a comment\n#}\nFROM {{ base }}\n{% for x in y %}\nRUN a \\\n\n b\n{% endfor %}\nRUN c\n"
     assert [(one.line, one.name, one.text) for one in scan(text)] == [
         (4, "FROM", "{{base}}"),
-        (6, "RUN", "a b"),
+        (6, "RUN", "a  b"),
         (10, "RUN", "c"),
     ]

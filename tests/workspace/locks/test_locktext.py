@@ -136,3 +136,17 @@ def test_a_public_lock_is_read() -> None:
     )
     assert len(lock.values) == 6
     assert lock.artifacts() == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("input.images/x/a.sha256=\n", "`doit lock:pin:r35` writes it"),
+        ("include.images/x/a.sha256=\n", "`doit lock:pin:r35` writes it"),
+        ("vllm.commit=de982a50c6a3\n", "abbreviated, it may mean another one tomorrow: `git rev-parse de982a50c6a3`"),
+        ("vllm.commit=" + "a" * 64 + "\n", "a repository with sha256 objects cannot be locked"),
+        ("vllm.commit=main\n", "`doit lock:update r35 vllm=REF` writes it"),
+    ],
+)
+def test_what_to_do_about_a_hash_that_is_none(body: str, says: str) -> None:
+    assert says in refused(HEAD + body).next

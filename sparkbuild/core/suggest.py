@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def nearest(word: str, names: Iterable[str]) -> str:
-    """The one of `names` most like `word`, or "" when none is like it."""
+def nearest(word: str, names: Iterable[str], likeness: float = 0.6) -> str:
+    """The one of `names` most like `word`, or "" when none is like it: `likeness` is from 0 to 1."""
     import difflib  # noqa: PLC0415 - it costs start-up time, and a healthy workspace never needs it
 
     pool = sorted(set(names))
     folded = {name.lower().replace("-", "_"): name for name in pool}
-    found = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=likeness)
     return folded[found[0]] if found else ""
 
 
