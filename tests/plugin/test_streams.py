@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sparkbuild.plugin.adapters.streams import painted
+from sparkbuild.core.run import Progress
+from sparkbuild.core.screen import painted
+from sparkbuild.plugin.adapters.progress import RichDisplay
 from tests.plugin.test_goals import recipe, write
 from tests.workspace_tool import DODO, Tool
 
@@ -137,11 +141,25 @@ def test_fish_completes(doit: Tool, line: str, wanted: str) -> None:
     assert wanted in done.stdout.split()
 
 
-class Terminal:
+class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
         return True
+
+
+def test_a_bar_is_a_bar_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    display = RichDisplay(stream)
+    display.update("stage:demo-of-a-long-name:dgx1:weights", Progress("copy from the source", 40 << 20, 93 << 20))
+    display.line("ok    image:llamacpp  [/INST] as it is")
+    display.close()
+    shown = stream.getvalue()
+    assert max(len(bar) for bar in re.findall("[━╸╺]+", re.sub("\x1b\\[[0-9;]*m", "", shown))) == 20
+    assert "of 97.5 MB" in shown
+    assert "ok\x1b[0m    image:llamacpp  [/INST] as it is" in shown
 
 
 @pytest.mark.parametrize(
@@ -150,9 +168,9 @@ class Terminal:
 def test_states_have_a_colour_on_a_terminal(word: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert painted(f"{word}   x", Terminal()) == f"\x1b[{code}m{word}\x1b[0m   x"  # type: ignore[arg-type]
+    assert painted(f"{word}   x", Terminal()) == f"\x1b[{code}m{word}\x1b[0m   x"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert painted(f"{word}   x", Terminal()) == f"{word}   x"  # type: ignore[arg-type]
+    assert painted(f"{word}   x", Terminal()) == f"{word}   x"
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "dumb")
-    assert painted(f"{word}   x", Terminal()) == f"{word}   x"  # type: ignore[arg-type]
+    assert painted(f"{word}   x", Terminal()) == f"{word}   x"

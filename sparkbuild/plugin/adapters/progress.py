@@ -9,6 +9,7 @@ from typing import IO, Any, Protocol
 from sparkbuild.agent.wire.printable import lines, one_line
 from sparkbuild.core import units
 from sparkbuild.core.run import Progress
+from sparkbuild.core.screen import painted
 
 PERIOD = 5.0  # seconds between two plain lines of one task
 
@@ -96,15 +97,19 @@ class RichDisplay:
                 SpinnerColumn,
                 TextColumn,
             )
+            from rich.table import Column  # noqa: PLC0415
 
             columns = (
                 SpinnerColumn(),
-                TextColumn("{task.description}", markup=False),
+                # in 80 columns the words give way, not the bar: without its own column rich shrinks the bar to nothing
+                TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
                 BarColumn(20),
-                TextColumn("{task.fields[amount]}", markup=False),
+                TextColumn("{task.fields[amount]}", markup=False, table_column=Column(no_wrap=True)),
             )
             console = Console(file=self._stream, highlight=False, emoji=False)
-            self._bars = Bars(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+            self._bars = Bars(
+                *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False, expand=True
+            )
             self._bars.start()
         return self._bars
 
@@ -121,10 +126,13 @@ class RichDisplay:
         """See Display."""
         with self._guard:
             if self._bars is None:
-                self._stream.write(lines(text) + "\n")
+                self._stream.write(painted(lines(text), self._stream) + "\n")
                 self._stream.flush()
             else:
-                self._bars.console.print(lines(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
+                from rich.text import Text  # noqa: PLC0415 - see the class
+
+                shown = Text.from_ansi(painted(lines(text), self._stream))
+                self._bars.console.print(shown, emoji=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """See Display."""

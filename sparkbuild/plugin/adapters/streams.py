@@ -1,18 +1,14 @@
-"""The standard streams: open when a command begins, written to the end when it ends, and coloured on a terminal."""
+"""The standard streams: open when a command begins, and written to the end when it ends."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
 from doit.exceptions import InvalidCommand
 
-# SGR codes of the words that begin a line of a run or of a plan; everything else stays as it is.
-_COLOURS = {
-    "FAIL": "1;31", "unknown": "33", "?": "33", "run": "36", "done": "32", "ok": "32", "maybe": "36", "skip": "2",
-}  # fmt: skip
 CLOSED_PIPE = 141  # 128 + SIGPIPE: what a shell reports of a program whose reader is gone
 
 
@@ -79,19 +75,3 @@ def unwritable(error: OSError) -> InvalidCommand:
         "what this command prints cannot be written"
         f"\n  found:  {error.strerror or error}\n  next:   df where its output goes to; then run it again"
     )
-
-
-def coloured(stream: IO[str]) -> bool:
-    """Whether a stream shows colours: a terminal that is not dumb, unless NO_COLOR is set (https://no-color.org)."""
-    isatty = getattr(stream, "isatty", None)
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return isatty is not None and bool(isatty())
-
-
-def painted(line: str, stream: IO[str]) -> str:
-    """A line with its first word in the colour of that state, where the stream shows colours."""
-    word = line.split(" ", 1)[0]
-    if word not in _COLOURS or not coloured(stream):
-        return line
-    return f"\x1b[{_COLOURS[word]}m{word}\x1b[0m{line[len(word) :]}"
