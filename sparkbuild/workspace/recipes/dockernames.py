@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sparkbuild.core.suggest import did_you_mean
 from sparkbuild.workspace.shapes.schema import Docker
 from sparkbuild.workspace.toml.findings import Findings
-from sparkbuild.workspace.toml.suggest import did_you_mean
 
 # capabilities(7); docker takes them with and without CAP_, in any case, and ALL
 _CAPABILITIES = """
