@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import read_json
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
+from sparkbuild.agent.machine import procs
 from sparkbuild.agent.machine.system import number, text
 from sparkbuild.agent.wire.printable import one_line
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.records import LaneRecord
+
+NOTING = 3.0  # seconds
 
 
 def oom_kills() -> int:
@@ -23,7 +27,12 @@ def oom_kills() -> int:
 
 def of_process(found: LaneRecord, store: str) -> str:
     """What its keeper noted of a process that is gone, and whether the node had no memory left meanwhile."""
-    noted = read_json(os.path.join(store, f"{found['log']}.end")) or {}
+    path = os.path.join(store, f"{found['log']}.end")
+    deadline = time.monotonic() + NOTING
+    # it is gone a moment before its keeper has noted how
+    while not os.path.exists(path) and time.monotonic() < deadline and procs.marked(f"SPARKBUILD_LANE={found['log']}"):
+        time.sleep(0.02)
+    noted = read_json(path) or {}
     code = noted.get("code")
     words = []
     if isinstance(code, int):

@@ -80,7 +80,7 @@ def _note(path: str, status: int) -> None:
     folder, name = os.path.split(path)
     text = json.dumps({"code": code}).encode()
     with suppress(OSError), Held(folder) as held:
-        held.replace(f"{name}.end", lambda file: file.write(text), 0o600)
+        held.replace(f"{name}.end", lambda file: file.write(text), 0o600, flush=False)
 
 
 class _Log:
