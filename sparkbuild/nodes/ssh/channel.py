@@ -17,6 +17,8 @@ from paramiko.packet import Packetizer
 
 from sparkbuild.nodes.ssh import certificates
 
+_CONNECT_FAILED = 2  # RFC 4254, 5.1
+
 
 class Ears(Packetizer):  # type: ignore[misc, unused-ignore]
     """Knows when the other side was last heard."""
@@ -31,7 +33,7 @@ class Ears(Packetizer):  # type: ignore[misc, unused-ignore]
 
 
 class Transport(paramiko.Transport):
-    """See above. What opens a channel on it, or takes one from it, makes it a `Channel` by `own`."""
+    """See above. What takes a channel from it that the other side has opened makes it a `Channel` by `own`."""
 
     prefers_certificates = False  # of the server, to its keys alone
 
@@ -42,6 +44,18 @@ class Transport(paramiko.Transport):
         if not self.prefers_certificates:
             return names
         return tuple(sorted(names, key=lambda name: not name.endswith(certificates.SUFFIX)))
+
+    def opened(self, kind: str, timeout: float, to: tuple[str, int] | None = None) -> Channel:
+        """A new channel. ChannelException when the other side refuses it, whoever else is refused at the same time."""
+        try:
+            return own(self.open_channel(kind, to, ("127.0.0.1", 0), timeout=timeout))
+        except paramiko.ChannelException:
+            raise
+        except paramiko.SSHException as error:
+            # of several refusals at once, paramiko tells one thread why, and the others this
+            if str(error) == "Unable to open channel." and self.is_active():
+                raise paramiko.ChannelException(_CONNECT_FAILED, str(error)) from error
+            raise
 
     def _send_message(self, data: Any) -> None:
         # called with the lock that all of a transport's messages are sent under

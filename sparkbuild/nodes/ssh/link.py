@@ -108,7 +108,7 @@ class Link:
 
     def _opened(self, line: _Line, command: str) -> Channel:
         try:
-            channel = own(line.transport.open_session(timeout=self.target.timeout))
+            channel = line.transport.opened("session", self.target.timeout)
             line.add(channel)
             channel.exec_command(command)
         except paramiko.ChannelException:
@@ -156,9 +156,8 @@ class Link:
     def forward(self, host: str, port: int) -> Channel:
         """A connection from the server on to `host:port`, as seen from there."""
         transport = self.transport()
-        way, origin = (host, port), ("127.0.0.1", 0)
         try:
-            return own(transport.open_channel("direct-tcpip", way, origin, timeout=self.target.timeout))
+            return transport.opened("direct-tcpip", self.target.timeout, (host, port))
         except paramiko.ChannelException as error:
             raise sshfailure.no_way_on(self.target, host, port, error) from error
         except (paramiko.SSHException, EOFError, OSError) as error:

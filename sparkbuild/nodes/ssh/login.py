@@ -139,10 +139,19 @@ def _is_certificate(blob: bytes) -> bool:
     return paramiko.Message(blob).get_text().endswith(certificates.SUFFIX)
 
 
+class _Held(AgentKey):
+    """A key of the agent, asked for by what the agent calls it: a certificate, where it has the key only as that."""
+
+    def asbytes(self) -> bytes:
+        """As paramiko's, which asks for the key behind a certificate of RSA."""
+        blob: bytes = self.blob
+        return blob
+
+
 def _certified(key: paramiko.PKey, paper: _Paper) -> paramiko.PKey:
     """The same key, shown with a certificate."""
     # a key of an agent hands on all that it lacks, and cannot be copied
-    made = AgentKey(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
+    made = _Held(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
     made.public_blob = PublicBlob(paramiko.Message(paper.blob).get_text(), paper.blob)
     return made
 
