@@ -118,11 +118,9 @@ class Nodes:
         return found
 
     def address(self, node: str) -> str:
-        """What clients use to reach the node's ports: a host name or address. Nothing is connected to; reads
-        ~/.ssh/config.
-        """
+        """What clients use to reach the node's ports: a host name or address. Nothing is connected to."""
         place = self.place(node)
-        return "127.0.0.1" if place.connection == "local" else self.target(node).host
+        return (place.address or "127.0.0.1") if place.connection == "local" else self.target(node).host
 
     @contextmanager
     def door(self, node: str, host: str, port: int) -> Iterator[str]:
