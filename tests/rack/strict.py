@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,9 +28,11 @@ def sshd(node: Node, *lines: str) -> Iterator[None]:
 
 @contextmanager
 def firewall(node: Node, port: int = 22, *, reject: bool = False) -> Iterator[None]:
-    """Connections of others reach this port and no other."""
+    """Connections of the operator's machine reach this port and no other; those of nodes do."""
     how = ["-j", "REJECT", "--reject-with", "tcp-reset"] if reject else ["-j", "DROP"]
-    rule = ["INPUT", "!", "-i", "lo", "-p", "tcp", "--syn", "!", "--dport", str(port), *how]
+    words = subprocess.run(["ip", "-o", "route", "get", node.address], capture_output=True, text=True, check=True)
+    source = words.stdout.partition(" src ")[2].split()[0]
+    rule = ["INPUT", "-s", source, "-p", "tcp", "--syn", "!", "--dport", str(port), *how]
     node.run(["iptables", "-I", *rule], check=True)
     try:
         yield

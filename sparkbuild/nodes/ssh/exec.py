@@ -21,7 +21,7 @@ from sparkbuild.nodes.ssh.stream import BROKEN, hang_up
 PULSE = 5.0  # seconds between two signs of life to the agent
 PATIENCE = 60.0  # seconds without one until the agent ends itself: a dead link tells it nothing
 _POLL = 0.2  # seconds between two looks whether the run was told to stop
-FIRST = 30.0  # seconds until a command says its first line: a login shell may be slow, or wait for ever
+FIRST = 60.0  # seconds until a command says its first line: a node that loads a model is slow, a login shell may hang
 _TALK = 1 << 20  # bytes that a login shell may say before
 _NOISE = 5  # lines of that which are kept
 _EXIT = 10.0  # seconds an exit code may come later than the end of the output
