@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sparkbuild.core import child, interrupt
 from sparkbuild.core.errors import NodeError
+from sparkbuild.core.interrupt import Interrupted
 from tests.rack import keys
 from tests.rack.node import Node
 from tests.rack.proc import wait_for
@@ -92,6 +95,24 @@ def test_a_proxy_command(root: Path, home: Path, node: Node, tmp_path: Path) -> 
         with nodes.door("dgx1", "0.0.0.0", 22) as url:
             assert url.startswith("http://127.0.0.1:"), "there may be no direct way"
     wait_for("the program ends with the connection", lambda: not running(tmp_path))
+
+
+def test_a_proxy_goes_on_when_the_run_is_told_to_stop(
+    root: Path, home: Path, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = interrupt.Cancel()
+    monkeypatch.setattr("sparkbuild.nodes.ssh.exec.cancel", stop)
+    (tmp_path / "pipe.py").write_text(PIPE)
+    config(home, f"HostName {node.address}", f"ProxyCommand python3 {tmp_path}/pipe.py %h %p")
+    with reached(root, {"dgx1": place(node, address="")}) as nodes:
+        assert nodes.agent("dgx1").call("facts", LOOK) == NOTHING
+        made = nodes.link("dgx1").transport()
+        child._stop_all()
+        stop.stop(signal.SIGINT)
+        with pytest.raises(Interrupted):
+            nodes.agent("dgx1").call("facts", LOOK)
+        assert nodes.agent("dgx1").call("facts", LOOK, final=True) == NOTHING, "a lane is taken down over it"
+        assert nodes.link("dgx1").transport() is made
 
 
 def running(folder: Path) -> bool:

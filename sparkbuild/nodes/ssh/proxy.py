@@ -28,7 +28,7 @@ class ProxySocket(socket.socket):
             self._program = child.spawn(
                 [shell, "-c", f"exec {command}"],
                 stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE,
-                tethered=False, final=True,
+                tethered=False, final=True, lasting=True,
             )  # fmt: skip
         except BaseException:
             super().close()

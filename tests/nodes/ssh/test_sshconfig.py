@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +108,26 @@ def test_what_leads_nowhere(config: Path, text: str, fields: dict[str, Any], wha
         target(**fields)
 
 
-def test_addresses_and_doors_connect_nowhere(tmp_path: Path, config: Path) -> None:
-    config.write_text("Host far\n HostName 203.0.113.9\n")
+def test_this_machine_has_the_address_that_it_is_given(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, {"local": Place("local", "s"), "here": Place("local", "s", address="10.0.0.11")})
+    assert [nodes.address(name) for name in nodes.names] == ["127.0.0.1", "10.0.0.11"]
+
+
+def test_addresses_and_doors(tmp_path: Path, config: Path) -> None:
+    config.write_text("Host far\n HostName 127.0.0.7\n")
     places = {"local": Place("local", "s"), "dgx1": Place("ssh", "/s", address="far")}
     nodes = Nodes(tmp_path, places)
-    assert [nodes.address(name) for name in nodes.names] == ["127.0.0.1", "203.0.113.9"]
-    for node, host, url in (
-        ("local", "0.0.0.0", "http://127.0.0.1:80"),
-        ("local", "10.0.0.1", "http://10.0.0.1:80"),
-        ("local", "::1", "http://[::1]:80"),
-        ("dgx1", "0.0.0.0", "http://203.0.113.9:80"),
-        ("dgx1", "10.0.0.1", "http://10.0.0.1:80"),
+    assert [nodes.address(name) for name in nodes.names] == ["127.0.0.1", "127.0.0.7"]
+    for host, url in (
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("10.0.0.1", "http://10.0.0.1:80"),
+        ("::1", "http://[::1]:80"),
     ):
-        with nodes.door(node, host, 80) as found:
+        with nodes.door("local", host, 80) as found:
             assert found == url
+    with socket.create_server(("127.0.0.7", 0)) as server:
+        port = server.getsockname()[1]
+        with nodes.door("dgx1", "0.0.0.0", port) as found:
+            assert found == f"http://127.0.0.7:{port}", "it answers from here: nothing is carried"
     with pytest.raises(NodeError, match="there is no node 'dgx9'"):
         nodes.agent("dgx9")
