@@ -4,6 +4,7 @@ does. The command is the operator's; nothing of ours is joined to it but the tok
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from collections import deque
 
 from sparkbuild.core import child
 
+_MOMENT = 0.5  # seconds: what it says, and its end, come a little after it hung up
 _GRACE = 2.0  # seconds to end by itself, once nobody listens to it
 
 
@@ -42,7 +44,9 @@ class ProxySocket(socket.socket):
 
     def said(self) -> str:
         """The end of what the program wrote on stderr, and how it ended if it did."""
-        self._listener.join(timeout=0.5)  # what it says comes a moment after it hung up
+        self._listener.join(timeout=_MOMENT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._program.wait(timeout=_MOMENT)
         code = self._program.poll()
         lines = [line.decode(errors="replace")[:500].rstrip() for line in self._said]
         return "\n".join([*lines, *([f"exit code {code}"] if code else [])])
