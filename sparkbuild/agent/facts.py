@@ -23,6 +23,7 @@ OBSERVERS = {
     "node": "node",
     "preflight": "lane.preflight",
     "network": "machine.network",
+    "listener": "machine.listener",
     "pruned": "docker.prune",
     "room": "machine.room",
     "inventory": "evict.inventory",

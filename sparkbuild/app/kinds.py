@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,7 +29,7 @@ def kinds(
     root: str,
     nodes: Nodes,
     pools: Pools,
-    target: Callable[[Goal, Run], BenchTarget] | None,
+    target: Callable[[Goal, Run], AbstractContextManager[BenchTarget]] | None,
     holders: Callable[[Goal], list[tuple[str, str]]] = lambda _goal: [],
     *,
     forced: Callable[[Goal], bool] = lambda _goal: False,

@@ -190,9 +190,7 @@ class Session:
 
     def _target(self, goal: Goal, run: Run) -> Any:
         del run
-        return bench_target(
-            goal, self.look_again, self.nodes.store, lambda node: self.nodes.place(node).connection == "local"
-        )
+        return bench_target(goal, self.look_again, self.nodes)
 
     def step(self, goal: Goal) -> Step:
         """The goal's step in the plan of this run."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sparkbuild.core.errors import NotReadyError
@@ -14,13 +15,13 @@ from sparkbuild.serving.judge import ranks_of
 
 if TYPE_CHECKING:
     from sparkbuild.bench.target import BenchTarget
+    from sparkbuild.nodes.cluster import Nodes
 
 
-def bench_target(
-    goal: Goal, look: Callable[[Goal], Verdict], store: Callable[[str], str], is_here: Callable[[str], bool]
-) -> BenchTarget:
-    """The target of a report goal. `look` looks at a goal now, `store` gives a node's store, `is_here` whether it is
-    this machine. Raises NotReadyError when the lane does not run.
+@contextmanager
+def bench_target(goal: Goal, look: Callable[[Goal], Verdict], nodes: Nodes) -> Iterator[BenchTarget]:
+    """The target of a report goal, reached while the block runs. `look` looks at a goal now. Raises NotReadyError when
+    the lane does not run.
     """
     from sparkbuild.bench.target import BenchTarget  # noqa: PLC0415 - only when a bench runs
 
@@ -29,13 +30,15 @@ def bench_target(
     record = head.record
     if not head.alive or record is None:
         raise NotReadyError(f"lane {goal.spec.recipe} does not run", next=f"doit serve:{goal.spec.recipe}")
-    image = os.path.join(store(harness.node), folder_in_store(harness))
-    base = store(lane.nodes[0])
-    return BenchTarget(
-        base_url=f"http://{record['host']}:{record['port']}",
-        model_id=record["model_id"],
-        python=os.path.join(image, "bin", "python"),
-        files=os.path.join(image, "files"),
-        staged={block: os.path.normpath(os.path.join(base, path)) for block, path in lane.spec.staged.items()},
-        node="" if is_here(lane.nodes[0]) else lane.nodes[0],
-    )
+    image = os.path.join(nodes.store(harness.node), folder_in_store(harness))
+    base = nodes.store(lane.nodes[0])
+    is_here = nodes.place(lane.nodes[0]).connection == "local"
+    with nodes.door(lane.nodes[0], record["host"], record["port"]) as url:
+        yield BenchTarget(
+            base_url=url,
+            model_id=record["model_id"],
+            python=os.path.join(image, "bin", "python"),
+            files=os.path.join(image, "files"),
+            staged={block: os.path.normpath(os.path.join(base, path)) for block, path in lane.spec.staged.items()},
+            node="" if is_here else lane.nodes[0],
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,12 @@ __all__ = ["BenchKind", "BenchSpec", "BenchTarget", "bench_goal", "observe_repor
 class BenchKind:
     """Reports live in the workspace, so no agent is asked: the fact is what `observe` reads there.
 
-    `resolve` says at apply time where the lane and the harness are.
+    `resolve` says at apply time where the lane and the harness are, and holds the way to them open.
     """
 
     scheme = "report"
 
-    def __init__(self, root: Path | str, resolve: Callable[[Goal, Run], BenchTarget]) -> None:
+    def __init__(self, root: Path | str, resolve: Callable[[Goal, Run], AbstractContextManager[BenchTarget]]) -> None:
         self._root = Path(root)
         self._resolve = resolve
 
@@ -63,5 +64,6 @@ class BenchKind:
         from sparkbuild.bench import measure, package  # noqa: PLC0415 - only when a bench runs
 
         label = str(run.options.get("label") or goal.spec.label)
-        made = measure.measure(goal, self._resolve(goal, run), run, label)
+        with self._resolve(goal, run) as target:
+            made = measure.measure(goal, target, run, label)
         return package.size(made)

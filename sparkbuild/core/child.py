@@ -33,10 +33,11 @@ def spawn(
     stderr: int | IO[bytes] | None = subprocess.STDOUT,
     tethered: bool = True,
     final: bool = False,
+    lasting: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start a child in its own process group and remember it until `reap`. The group does not outlive this process;
     a child that ends with its stdin needs no tether for that. Once the run was told to stop, only what cleans up
-    (`final`) is started; anything else raises Interrupted.
+    (`final`) is started; anything else raises Interrupted. `lasting`: it goes on then, since what cleans up needs it.
     """
     # A signal in the middle of Popen would leave a child that nobody knows of.
     with cancel.held():
@@ -44,7 +45,8 @@ def spawn(
             process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
                 list(argv), cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
             )
-            _live.add(process)
+            if not lasting:
+                _live.add(process)
         if tethered:
             _tether.hold(process.pid)
     if cancel.stopped and not final:

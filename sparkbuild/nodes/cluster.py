@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.ask import survey
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.nodes.local.ahead import Ahead
 from sparkbuild.nodes.rpc.connection import Connection
@@ -117,17 +118,16 @@ class Nodes:
         return found
 
     def address(self, node: str) -> str:
-        """What clients use to reach the node's ports: a host name or address. Nothing is connected to; reads
-        ~/.ssh/config.
-        """
+        """What clients use to reach the node's ports: a host name or address. Nothing is connected to."""
         place = self.place(node)
-        return "127.0.0.1" if place.connection == "local" else self.target(node).host
+        return (place.address or "127.0.0.1") if place.connection == "local" else self.target(node).host
 
     @contextmanager
     def door(self, node: str, host: str, port: int) -> Iterator[str]:
         """The base URL ("http://10.0.0.11:8000") under which `host:port`, as the node listens on it, is reached from
         here while the block runs. Where there is no direct way (a loopback address of another machine, a node behind
-        a jump host), connections are carried by the node's own.
+        a jump host, a firewall that lets nothing in but ssh), connections are carried by the node's own. To be opened
+        when something listens there: which of the two it is is found out by trying. NodeError when neither works.
         """
         wildcard = host in {"", "0.0.0.0", "::", "*"}  # noqa: S104 - recognised, not bound to
         if self.place(node).connection == "local":
@@ -135,17 +135,22 @@ class Nodes:
             return
         from sparkbuild.nodes.ssh import forward as door  # noqa: PLC0415 - costs paramiko
 
-        if not door.is_loopback(host) and self.target(node).via is None:
-            yield _url(self.address(node) if wildcard else host, port)
-            return
-        with door.forwarded(self.link(node), "127.0.0.1" if wildcard else host, port) as (here, at):
+        if not door.is_loopback(host) and self.target(node).is_direct:
+            outside = self.address(node) if wildcard else host
+            if door.is_open(outside, port):
+                yield _url(outside, port)
+                return
+        inside = "127.0.0.1" if wildcard else host
+        if not door.is_loopback(host):  # `host` may be a name that the node does not know
+            fact = survey(self.agent, {node: {"scheme": "listener", "port": port}})[node]
+            inside = next(iter(fact.get("addresses") or ()), inside)
+        with door.forwarded(self.link(node), inside, port) as (here, at):
             yield _url(here, at)
 
     def target(self, node: str) -> Target:
-        """The ssh server of a node that is not this machine. Nothing is connected to."""
+        """The ssh server of a node that is not this machine. Nothing is connected to; OpenSSH is asked once for it."""
         self.place(node)
-        with self._guard:
-            return self._targets.target(node)
+        return self._targets.target(node)
 
     def link(self, node: str) -> Link:
         """The ssh connection of a node that is not this machine; made when it is first used."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -176,8 +177,8 @@ class LaneKind:
     def _ready(self, goal: Goal, record: Record, run: Run) -> Record:
         from sparkbuild.serving import readiness  # noqa: PLC0415 - only when a lane is waited for
 
-        with self._nodes.door(goal.nodes[0], record["host"], record["port"]) as base:
-            ready = readiness.wait(goal.spec, goal.nodes, record, base, run)
+        door = partial(self._nodes.door, goal.nodes[0], record["host"], record["port"])
+        ready = readiness.wait(goal.spec, goal.nodes, record, door, run)
         run.note(
             f"ready after {ready['seconds']:.1f} s, first token after {ready['ttft'] * 1000:.0f} ms: {ready['text']!r}"
         )
@@ -200,7 +201,8 @@ class LaneKind:
             raise
         done = {**checked, "gates": results}
         # a lane that only had its gates run again has been serving all along
-        done["served_at"] = record.get("served_at") or time.time()
+        if not record.get("served_at"):
+            done["served_at"] = time.time()
         self._note(goal, record, done, run)
 
     def _note(self, goal: Goal, record: Record, fields: dict[str, Any], run: Run) -> Record:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from sparkbuild.agent.wire.printable import one_line
-from sparkbuild.core.errors import NotReadyError, WrongModelError
+from sparkbuild.core.errors import NodeError, NotReadyError, WrongModelError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.serving.answer import Answer, NoAnswer, check
@@ -15,28 +17,54 @@ from sparkbuild.serving.watching import Watches
 
 PAUSE = 0.1  # seconds between two looks
 SETTLED = 2.0  # seconds that an answer which waiting does not change is seen, before it is believed
+AGAIN = 5.0  # seconds between two tries to find a way to what listens
+
+Door = Callable[[], AbstractContextManager[str]]  # the base URL of what listens, while the block runs
 
 
-def wait(spec: LaneSpec, nodes: tuple[str, ...], record: dict[str, Any], base: str, run: Run) -> dict[str, Any]:
-    """Wait until the lane really answers at `base`; {"seconds": since its launch, "ttft": s, "text": what it said}.
+def wait(spec: LaneSpec, nodes: tuple[str, ...], record: dict[str, Any], door: Door, run: Run) -> dict[str, Any]:
+    """Wait until the lane really answers; {"seconds": since its launch, "ttft": s, "text": what it said}.
 
-    `record` is that of rank 0. Raises EngineDiedError as soon as a rank ends, NotReadyError when `ready_timeout` has
-    passed or what it answers will not change by waiting, WrongModelError when it answers as another model. The lane is
-    left as it is.
+    `record` is that of rank 0; `door` opens the way to it, and is not asked before something listens there. Raises
+    EngineDiedError as soon as a rank ends, NotReadyError when `ready_timeout` has passed or what it answers will not
+    change by waiting, WrongModelError when it answers as another model. The lane is left as it is.
     """
     watches = Watches(run, nodes, spec.recipe, str(record.get("launch") or ""))
     watches.start()
     began = time.monotonic()
     try:
-        answer = _answer(base, spec, watches, run)
+        with ExitStack() as opened:
+            answer = _answer(_Way(door, record, opened), spec, watches, run)
     finally:
         watches.end()
-    # the node's clock says when it was launched; how long was waited here is true whatever that clock says
-    seconds = max(time.time() - record["launched_at"], time.monotonic() - began)
-    return {"seconds": seconds, "ttft": answer.ttft, "text": answer.text}
+    # a time of the node's record is by another clock than this machine's
+    launched = began if watches.head.launched is None else watches.head.launched
+    return {"seconds": time.monotonic() - launched, "ttft": answer.ttft, "text": answer.text}
 
 
-def _answer(base: str, spec: LaneSpec, watches: Watches, run: Run) -> Answer:
+class _Way:
+    """The way to the lane, opened when it listens; what does not open yet is tried again."""
+
+    def __init__(self, door: Door, record: dict[str, Any], opened: ExitStack) -> None:
+        self.base = f"http://{record['host']}:{record['port']}"
+        self._door = door
+        self._opened = opened
+        self._is_open = False
+        self._again = 0.0
+
+    def is_open(self) -> bool:
+        """Whether `base` leads there; NoAnswer says why not when that was found out now."""
+        if not self._is_open and time.monotonic() > self._again:
+            try:
+                self.base = self._opened.enter_context(self._door())
+            except NodeError as error:
+                self._again = time.monotonic() + AGAIN
+                raise NoAnswer(f"it listens, and is not reached from here: {error.what}: {error.found}") from error
+            self._is_open = True
+        return self._is_open
+
+
+def _answer(way: _Way, spec: LaneSpec, watches: Watches, run: Run) -> Answer:
     start = time.monotonic()
     deadline = start + spec.ready_timeout
     state = "waiting for the process"
@@ -46,21 +74,22 @@ def _answer(base: str, spec: LaneSpec, watches: Watches, run: Run) -> Answer:
         watches.check()
         if head.listening:
             try:
-                return _ask(base, spec, watches, deadline)
+                if way.is_open():
+                    return _ask(way.base, spec, watches, deadline)
             except NoAnswer as error:
                 watches.check()
                 if error.wrong:
-                    raise _wrong_model(spec, base, error) from error
+                    raise _wrong_model(spec, way.base, error) from error
                 state = str(error)
                 if settled[0] != state:
                     settled = (state, time.monotonic())
                 if error.next and time.monotonic() - settled[1] >= SETTLED:
-                    raise _never(spec, base, error) from error
+                    raise _never(spec, way.base, error) from error
         elif head.last_line:
             state = "process alive, port not open yet"
         waited = time.monotonic() - start
         if waited > spec.ready_timeout:
-            raise _too_late(spec, base, state, head.last_line)
+            raise _too_late(spec, way.base, state, head.last_line)
         run.report(_progress(state, watches, int(waited), int(spec.ready_timeout)))
         cancel.wait(PAUSE)
 

@@ -31,6 +31,7 @@ class Watch:
         self.rank = rank
         self.listening = False
         self.inside = False  # listening for its own machine alone
+        self.launched: float | None = None  # the launch, by this machine's monotonic clock
         self.ended: dict[str, Any] | None = None
         self.failure: SparkbuildError | None = None
         self.last_line = ""
@@ -79,6 +80,8 @@ class Watch:
         if event.get("event") == "state":
             self.listening = bool(event["listening"])
             self.inside = bool(event.get("inside"))
+            if event.get("age") is not None:
+                self.launched = time.monotonic() - float(event["age"])
             for line in event["lines"]:
                 self._run.note(f"{self._label}| {line}")
                 self.last_line = one_line(line, 1000) or self.last_line

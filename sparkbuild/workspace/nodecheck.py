@@ -14,7 +14,7 @@ from sparkbuild.workspace.toml.findings import Findings
 
 LOCAL = "local"  # the embedded node: this machine
 _OURS = frozenset({"images", "recipes", "locks"})  # what the user writes; a store is cleaned by us
-_OF_SSH = ("address", "user", "port", "key", "jump", "host_key", "python", "offline")
+_OF_SSH = ("user", "port", "key", "jump", "host_key", "python", "offline")
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}=?")
 
 
@@ -31,6 +31,7 @@ def check(findings: Findings, name: str, node: Node) -> None:
     if node.connection == "ssh":
         _ssh(findings, name, node)
         return
+    _address(findings, name, node.address)
     defaults = Node()
     for field in msgspec.structs.fields(Node):
         if field.name in _OF_SSH and getattr(node, field.name) != getattr(defaults, field.name):

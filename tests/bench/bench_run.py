@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def target(url: str, model: str, python: str, weights: str) -> BenchTarget:
 def bench(root: Path, where: BenchTarget, settings: Bench = SMALL, steps: list[Progress] | None = None) -> Any:
     """Run it; returns the verdict afterwards."""
     wanted = goal(settings)
-    kind = BenchKind(root, lambda _goal, _run: where)
+    kind = BenchKind(root, lambda _goal, _run: nullcontext(where))
     report = (lambda _progress: None) if steps is None else steps.append
     run = Run(root=root, log=root / "run.log", agent=no_agent, report=report)
     assert kind.apply(wanted, kind.judge(wanted, kind.observe(wanted), None), run) > 0

@@ -20,6 +20,7 @@ class Rank:
     def __init__(self, *, away: bool = False) -> None:
         self.away = away
         self.listening = False
+        self.age: float | None = None
         self.lines: list[str] = []
         self.ending: dict[str, Any] | BaseException | None = None
         self.asked: list[tuple[str, Any]] = []
@@ -64,7 +65,8 @@ class Rank:
                         self._changed.wait(0.05)
                 if away:
                     raise NodeError("the connection was lost")
-                on_event({"event": "state", "alive": True, "listening": self.listening, "lines": lines})
+                state = {"alive": True, "listening": self.listening, "lines": lines, "age": self.age}
+                on_event({"event": "state", **state})
                 if isinstance(ending, BaseException):
                     raise ending
                 if ending is not None:

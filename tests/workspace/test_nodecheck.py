@@ -50,7 +50,8 @@ def test_good_ones(tmp_path: Path, text: str) -> None:
         (SSH + 'address = "ops@10.0.0.12"\n', "the address of node `dgx1` is more than one", 4),
         (SSH + 'user = "a b"\n', "`user` of node `dgx1` cannot be one", 4),
         (SSH + 'docker = "unix:///run/docker.sock"\n', "`docker` of node `dgx1` is no absolute path", 4),
-        ('store = "x"\naddress = "10.0.0.11"\n', "`address` says nothing about this machine", 3),
+        ('store = "x"\nuser = "ops"\n', "`user` says nothing about this machine", 3),
+        ('store = "x"\naddress = "ops@10.0.0.11"\n', "the address of node `dgx1` is more than one", 3),
         ('store = "x"\noffline = true\n', "`offline` says nothing about this machine", 3),
     ],
 )

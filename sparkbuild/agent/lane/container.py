@@ -53,6 +53,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             "lock": request.get("lock", ""),
             "log": "",
             "launched_at": time.time(),
+            "launched_uptime": lanes.uptime(),
             "ready": None,
             "gates": None,
             "served_at": None,

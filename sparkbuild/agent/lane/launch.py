@@ -139,6 +139,7 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
             "log": log,
             "launched_at": time.time(),
             "oom_kills": oom_kills(),
+            "launched_uptime": lanes.uptime(),
             "ready": None,
             "gates": None,
             "served_at": None,

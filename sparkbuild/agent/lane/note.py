@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from sparkbuild.agent.lane import record as lanes
 from sparkbuild.agent.ledger import index
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+_TIMES = ("served_at", "stopped_at")
 _FIELDS = ("key", "parts", "ready", "gates", "served_at", "protect", "stopped_at")
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "recipe", "launch", "set": {field: value}}; refuses when another launch is recorded by now."""
+    """Request {"store", "recipe", "launch", "set": {field: value}}; refuses when another launch is recorded by now. For
+    a time, any value but None and 0 means now: all times of a record are by one clock, this node's.
+    """
     del reporter
     found = lanes.record(request["store"], request["recipe"])
     if found is None or found.get("launch", "") != request["launch"]:
@@ -20,6 +24,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     for field in _FIELDS:
         if field in request["set"]:
             found[field] = request["set"][field]  # type: ignore[literal-required]
+        if field in _TIMES and request["set"].get(field):
+            found[field] = time.time()  # type: ignore[literal-required]
     lanes.write(request["store"], found)
     index.served(request)
     return {"record": found}

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent.disk.files import read_json, write_json
-from sparkbuild.agent.machine import procs
+from sparkbuild.agent.machine import listener, procs
 from sparkbuild.agent.wire.printable import one_line
 
 if TYPE_CHECKING:
@@ -63,6 +63,18 @@ def alive(found: LaneRecord, shelf: Shelf | None = None) -> bool:
     return procs.is_same(found.get("pid", 0), found.get("start_ticks", -1), found.get("boot_id", ""))
 
 
+def uptime() -> float:
+    """Seconds since this machine was started: a clock that nobody sets, and that counts while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def age(found: LaneRecord) -> float | None:
+    """Seconds since the launch, by this machine's own clock and no other's; None when it was of another boot."""
+    if "launched_uptime" not in found or found.get("boot_id") != procs.boot_id():
+        return None
+    return max(0.0, uptime() - found["launched_uptime"])
+
+
 def write(store: str, found: LaneRecord) -> None:
     """Write a lane's record."""
     path = os.path.join(folder(store, found["recipe"]), "lane.json")
@@ -111,6 +123,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     glance: procs.Glance = query.get("glance") or procs.Glance()
     found = record(store, recipe)
     fact: LaneFact = {"record": found, "alive": False, "listening": False, "answers": False, "port_holder": None}
+    fact["now"] = time.time()
     shelf = None
     if in_docker(found) or query.get("runtime") == "docker":
         shelf = query.get("shelf") or shelf_of(query)
@@ -123,7 +136,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         pids = set() if in_docker(found) else glance.session_of(found["pid"])
         fact["listening"] = bool(inodes) and (in_docker(found) or procs.owns_socket(pids, inodes) is not None)
         if fact["listening"]:
-            fact.update(_answers(found))
+            fact.update(_answers(found, listener.addresses(found["port"], glance)))
         if port != found["port"]:
             fact["port_holder"] = _foreign(query, port, glance, pids)
     else:
@@ -207,10 +220,13 @@ def named(store: str, holder: dict[str, Any], port: int, socket: str) -> dict[st
     return found if found["lane"] else found | container_of(store, holder, port, socket)
 
 
-def _answers(found: LaneRecord) -> LaneFact:
-    """Ask /health and /v1/models of the lane itself; an engine without the first is asked the second."""
-    place = (found["host"], found["port"])
+def _answers(found: LaneRecord, hosts: list[str]) -> LaneFact:
+    """Ask /health and /v1/models of the lane itself, where it listens: `host` of the record is what others call this
+    node, which may be a name that only they know. An engine without the first is asked the second.
+    """
     try:
+        host = next((one for one in hosts if _connects(one, found["port"])), found["host"]) if hosts[1:] else hosts[0]
+        place = (host, found["port"])
         status, _ = get(place, "/health")
         if status not in {200, 404}:
             return {"answers": False, "problem": f"/health answers {status}"}
@@ -222,6 +238,16 @@ def _answers(found: LaneRecord) -> LaneFact:
         text = one_line(str(getattr(error, "strerror", None) or error), 200)
         return {"answers": False, "problem": f"no answer on port {found['port']}: {text or type(error).__name__}"}
     return {"answers": True, "served_ids": ids}
+
+
+def _connects(host: str, port: int) -> bool:
+    import socket  # noqa: PLC0415 - most looks ask no lane
+
+    try:
+        socket.create_connection((host, port), timeout=ANSWER_TIMEOUT).close()
+    except OSError:
+        return False
+    return True
 
 
 def get(place: tuple[str, int], path: str, timeout: float = ANSWER_TIMEOUT) -> tuple[int, bytes]:

@@ -25,8 +25,9 @@ LONGEST = 65536  # bytes of a line; of a longer one, its end
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "docker", "recipe", "until": "listening"|"dead", "launch"?}.
 
-    Emits {"event": "state", "alive", "listening", "inside", "lines": [new log lines]} on every change and at least each
-    second; `inside`: it listens on a loopback address alone, and is to be reached on another.
+    Emits {"event": "state", "alive", "listening", "inside", "age", "lines": [new log lines]} on every change and at
+    least each second; `inside`: it listens on a loopback address alone, and is to be reached on another; `age`: seconds
+    since the launch, or None.
     Ends with {"alive", "listening", "last_lines", "state", "launch", "stopping"} when it died, or at once when it
     listens and "until" says so, or when another launch than "launch" is recorded; `launch` is the one that is recorded
     then, `stopping` what it says of being stopped. It never connects to the port.
@@ -45,7 +46,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         if lines or (is_alive, listening) != seen or time.monotonic() - last >= 1:
             seen, last = (is_alive, listening), time.monotonic()
             inside = listening and _only_inside(found)
-            reporter.emit("state", alive=is_alive, listening=listening, inside=inside, lines=lines)
+            told = {"alive": is_alive, "listening": listening, "inside": inside, "lines": lines}
+            reporter.emit("state", **told, age=lanes.age(found))
         if not is_alive or (listening and request.get("until") == "listening"):
             ending = lanes.log_end(request["store"], found, request, 15)
             state = source.state if is_alive else source.ended()

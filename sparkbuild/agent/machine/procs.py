@@ -42,11 +42,12 @@ def is_same(pid: int, ticks: int, boot: str) -> bool:
     return pid > 0 and boot == boot_id() and start_ticks(pid) == ticks
 
 
-def listeners(table: str) -> dict[int, set[str]]:
-    """Listening TCP ports by one table of this network namespace, and the socket inodes behind each. Opens no
-    connection: a rendezvous port that sees one opened and dropped may count it as a rank.
+def listeners(table: str) -> dict[int, dict[str, str]]:
+    """Listening TCP ports by one table of this network namespace, and the socket inodes behind each, with the address
+    of each as the table has it. Opens no connection: a rendezvous port that sees one opened and dropped may count it
+    as a rank.
     """
-    found: dict[int, set[str]] = {}
+    found: dict[int, dict[str, str]] = {}
     try:
         with open(table, encoding="ascii") as file:
             rows = file.readlines()[1:]
@@ -55,7 +56,8 @@ def listeners(table: str) -> dict[int, set[str]]:
     for row in rows:
         fields = row.split(None, 10)
         if fields[3] == _LISTEN:
-            found.setdefault(int(fields[1].rsplit(":", 1)[1], 16), set()).add(fields[9])
+            address, _, port = fields[1].rpartition(":")
+            found.setdefault(int(port, 16), {})[fields[9]] = address
     return found
 
 
@@ -109,7 +111,7 @@ class Glance:
     """
 
     def __init__(self) -> None:
-        self._tables: dict[str, dict[int, set[str]]] = {}
+        self._tables: dict[str, dict[int, dict[str, str]]] = {}
         self._sessions: dict[int, set[int]] | None = None
         self._guard = threading.Lock()
 
@@ -117,11 +119,19 @@ class Glance:
         """The sockets that listen on a port; empty when nobody does."""
         with self._guard:
             for table in TABLES:
-                if table not in self._tables:
-                    self._tables[table] = listeners(table)
-                if port in self._tables[table]:
-                    return self._tables[table][port]
+                if port in self._listeners(table):
+                    return set(self._listeners(table)[port])
         return set()
+
+    def bound(self, port: int) -> list[str]:
+        """The addresses, as the tables have them, that a port is listened on."""
+        with self._guard:
+            return [address for table in TABLES for address in self._listeners(table).get(port, {}).values()]
+
+    def _listeners(self, table: str) -> dict[int, dict[str, str]]:
+        if table not in self._tables:
+            self._tables[table] = listeners(table)
+        return self._tables[table]
 
     def session_of(self, pid: int) -> set[int]:
         """See `session_of`."""

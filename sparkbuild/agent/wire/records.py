@@ -10,7 +10,8 @@ class LaneRecord(TypedDict, total=False):
 
     `runtime` process: `pid` with `start_ticks` (field 22 of /proc/<pid>/stat) and `boot_id` name one process for ever;
     a pid alone does not. `runtime` docker: `container` is its full id, pid is 0, and the log is docker's. `launch` is
-    the same text on all ranks of one launch. Times are unix seconds. `log` is relative to the store. `port` is 0 on
+    the same text on all ranks of one launch. Times are unix seconds by the node's clock; `launched_uptime` is the
+    launch in seconds since the node was started, of the boot `boot_id`. `log` is relative to the store. `port` is 0 on
     ranks that serve nobody. `uses` are the absolute folders of the node that it reads. `ready` and `gates` are of rank
     0, and stay None until each was passed. `oom_kills`: how many processes the kernel had killed for want of memory
     when it was launched. `stopping`: it was told to stop, {"at": time, "by": who}; `stopped_at`: it has.
@@ -38,6 +39,7 @@ class LaneRecord(TypedDict, total=False):
     log: str
     launched_at: float
     oom_kills: int
+    launched_uptime: float
     ready: dict[str, Any] | None
     gates: list[dict[str, Any]] | None
     served_at: float | None
@@ -70,7 +72,7 @@ class LaneFact(TypedDict, total=False):
     `left` are living containers of the recipe that
     the record does not name, `stranger` what has the container's name and is not ours, `others` the names of other
     lanes that run on this node, `foreign` living containers of lanes that were launched from another store.
-    `docker_problem`: why docker did not answer.
+    `docker_problem`: why docker did not answer. `now`: the time by the node's clock, which its record's times are by.
     """
 
     record: LaneRecord | None
@@ -81,6 +83,7 @@ class LaneFact(TypedDict, total=False):
     others: list[str]
     foreign: list[Box]
     docker_problem: str
+    now: float
     listening: bool
     answers: bool
     served_ids: list[str]

@@ -15,6 +15,9 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 NOT_THERE = 91  # exit code of a start that found no such agent, or a Python that is too old
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can say
 
+MARK = "sparkbuild-agent:"  # begins the first line that is ours; what is before it is a login shell's
+READ, EATEN = "request read", "no request"  # the rest of that line
+
 # Whoever may write to the code, or to a folder on the way to it, decides what the agent does with our rights. `way`
 # says which step of a path that is: each must be of root or of us, and no folder may be open to others, but for a
 # sticky one (/tmp), in which nobody moves what is of somebody else. The group of a user's own (umask 002) is nobody
@@ -72,11 +75,16 @@ def told(r):
 
 # Runs on whatever Python is there. It reads the request, whose line says where the store is; nothing of what the
 # caller sends comes after that line before the agent has said "ready", so that blocks may be read. The digest of the
-# code is compared, too: what a disk lost or somebody edited is sent again.
+# code is compared, too: what a disk lost or somebody edited is sent again. A login shell may have printed something
+# without an end of line, and may have read the request, or some of it.
 _START = """
 import json,os,sys
 v=sys.version_info
+def begin(how):
+ print(chr(10)+"MARK"+how)
+ sys.stdout.flush()
 def no(fits,**more):
+ begin("READ")
  print(json.dumps(dict(more,event="agent",python="%d.%d.%d"%v[:3],fits=fits)))
  sys.stdout.flush()
  os._exit(91)
@@ -86,7 +94,10 @@ while r and r[-1]-10:
  b=os.read(0,65536)
  if len(b)==0: os._exit(143)
  r+=b
-f=os.path.join(json.loads(r.decode())["store"],"agent",sys.argv[1])
+try: f=os.path.join(json.loads(r.decode())["store"],"agent",sys.argv[1])
+except Exception:
+ begin("EATEN")
+ os._exit(93)
 seen=[]
 try:
  w=way(f)
@@ -100,6 +111,7 @@ for p in sorted(seen):
  with open(p,"rb") as o: c=o.read()
  d.update(("%s %d"%(p[len(f)+1:],len(c))).encode()+bytes([10])+c)
 if d.hexdigest()[:12]<sys.argv[1] or d.hexdigest()[:12]>sys.argv[1]: no(True)
+begin("READ")
 try: os.setpgid(0,0);os.utime(f)
 except OSError: pass
 sys.path.insert(0,f)
@@ -112,6 +124,8 @@ os._exit(c)
 # The request line, then the archive to the end of stdin; what unpacks it is in the archive.
 _UNPACK = """
 import hashlib,io,json,os,sys,zipfile
+print(chr(10)+"MARKREAD")
+sys.stdout.flush()
 r,_,z=sys.stdin.buffer.read().partition(bytes([10]))
 q=json.loads(r.decode())
 if hashlib.sha256(z).hexdigest()==q["sha256"]:
@@ -175,7 +189,8 @@ def _one_line(source: str) -> str:
     """A program as one shell word that sh, bash, zsh, fish and csh read alike: in single quotes, without line breaks,
     backslashes, `!` and single quotes.
     """
-    text = f'exec("""{source.strip()}""".replace("|",chr(10)))'.replace("\n", "|")
+    source = source.replace("MARK", MARK).replace("READ", READ).replace("EATEN", EATEN).strip()
+    text = f'exec("""{source}""".replace("|",chr(10)))'.replace("\n", "|")
     if set(text) & set("'\\!\n") or source.count("|"):
         raise ValueError("not to be quoted for every shell")
     return f"'{text}'"

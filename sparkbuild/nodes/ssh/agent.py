@@ -8,7 +8,6 @@ import shlex
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from sparkbuild.nodes.rpc.connection import OnEvent
 from sparkbuild.nodes.rpc.engine import unusable
 from sparkbuild.nodes.rpc.pieces import pieces
 from sparkbuild.nodes.rpc.reply import Reply
-from sparkbuild.nodes.ssh import exec as sshexec
+from sparkbuild.nodes.ssh import exec as sshexec, failure as sshfailure
 from sparkbuild.nodes.ssh.exec import Exec
 from sparkbuild.nodes.ssh.link import Link
 from sparkbuild.nodes.ssh.stream import hang_up, joined
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     import paramiko
 
 _encoder = msgspec.json.Encoder(order="sorted")
-_NOISE = 5  # lines
 _NOTICED = 0.5  # seconds
 _MISSING = (127, 126)  # a shell's exit codes for a program that is not there, or is none
 
@@ -55,14 +53,11 @@ class SshAgent:
         while True:
             reply = Reply(self.name, verb)
             absent: list[dict[str, Any]] = []
-            noise: deque[bytes] = deque(maxlen=_NOISE)  # of a login shell: why there is no agent, when there is none
             with self._start(verb, question, final=final, pulse=True) as running:
                 for line in running.lines():
-                    if not line.startswith(b"{"):
-                        noise.append(line)
                     reply.feed(line, _unless_absent(absent, on_event))
                 if not absent and reply.result is None:
-                    self._broken(reply, running, noise)
+                    self._broken(reply, running)
             if not absent:
                 return reply.outcome()
             self._push(absent[0], final=final)
@@ -157,30 +152,33 @@ class SshAgent:
         running = Exec(self._link, pack.start_command(self._python, verb), final=final, pulse=pulse)
         try:
             running.send(question)  # if it does not read: its output says why
+            begun = running.begin(pack.MARK)
         except BaseException:
             hang_up(running.channel)
             raise
+        if begun == pack.EATEN:
+            hang_up(running.channel)
+            raise sshfailure.eaten(self._link.target)
         return running
 
     def _first_event(self, running: Exec, verb: str) -> dict[str, Any]:
-        """The first line that is an event; a login shell may say things before."""
-        noise: deque[bytes] = deque(maxlen=_NOISE)
+        """The first line that is an event."""
         while line := running.line():
             try:
                 event = msgspec.json.decode(line)
             except msgspec.DecodeError:
-                noise.append(line)
+                running.noise.append(line)
                 continue
             if isinstance(event, dict) and "event" in event:
                 return event
         reply = Reply(self.name, verb)
-        self._broken(reply, running, noise)
+        self._broken(reply, running)
         return reply.outcome()
 
-    def _broken(self, reply: Reply, running: Exec, noise: Iterable[bytes] = ()) -> None:
+    def _broken(self, reply: Reply, running: Exec) -> None:
         """It ended without a result. NodeError when that is because there is no Python."""
         code = running.code()
-        said = "\n".join([*(line.decode(errors="replace") for line in noise), running.stderr()]).strip()
+        said = "\n".join([*(line.decode(errors="replace") for line in running.noise), running.stderr()]).strip()
         if code in _MISSING or (code == 1 and "ommand not found" in said and "Traceback" not in said):
             raise NodeError(
                 f"{self.name} has no {self._python}",
@@ -226,6 +224,7 @@ class SshAgent:
             reply = Reply(self.name, "push")
             told: list[dict[str, Any]] = []
             with Exec(self._link, pack.unpack_command(self._python), final=final) as running:
+                running.begin(pack.MARK)
                 if running.send(_encoder.encode(request) + b"\n") and running.send(data):
                     running.end_input()
                 for line in running.lines():

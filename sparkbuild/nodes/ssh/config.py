@@ -1,22 +1,32 @@
-"""Where a node of connection `ssh` is: config.toml's fields first, then ~/.ssh/config. Nothing is connected to."""
+"""Where a node of connection `ssh` is: config.toml's fields first, then what OpenSSH would do. Nothing is connected
+to.
+"""
 
 from __future__ import annotations
 
-import getpass
-import glob
+import dataclasses
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.ssh import openssh, reader
+from sparkbuild.nodes.ssh.openssh import Options
+from sparkbuild.nodes.ssh.tokens import filled, local_user, path_of, tokens
 
 PORT = 22
 TIMEOUT = 10.0  # seconds to connect
-_DEPTH = 8  # of Include, and of jumps
+_DEPTH = 8  # of jumps
 
 _HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?/?")
+_FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
+_KNOWN = {
+    "userknownhostsfile": "~/.ssh/known_hosts ~/.ssh/known_hosts2",
+    "globalknownhostsfile": "/etc/ssh/ssh_known_hosts",
+}
 
 
 class Wanted(Protocol):
@@ -47,20 +57,33 @@ class Target:
     port: int
     user: str
     keys: tuple[str, ...]  # files that were named; () = the default ones
+    certificates: tuple[str, ...]  # files that say who the owners of keys are; beside <key>-cert.pub
     only: bool  # no other keys than these, not even of the agent
     agent: bool  # ask the ssh-agent
+    agent_socket: str  # where it listens; "" = where SSH_AUTH_SOCK says
     alias: str  # the name its key is known by, if another than host
     files: tuple[str, ...]  # known_hosts files beside the workspace's own
     pin: str
     timeout: float
     via: Target | None
+    proxy: str = ""  # the shell command whose stdin and stdout are the connection
+    family: int = socket.AF_UNSPEC
+    bind: str = ""  # the address here that is connected from
+    interface: str = ""  # the interface here that is connected through
 
     @property
     def where(self) -> str:
         """`user@host:port`, and the way there."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         text = f"{self.user}@{shown}:{self.port}"
+        if self.proxy:
+            return f"{text}, by ProxyCommand {self.proxy}"
         return f"{text}, by way of {self.via.where}" if self.via else text
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is connected to from here, without anybody in between."""
+        return self.via is None and not self.proxy
 
     @property
     def known_as(self) -> str:
@@ -70,12 +93,13 @@ class Target:
 
 
 class Targets:
-    """The ssh servers behind nodes, and those on the way to them. Reads ~/.ssh/config once, when first asked."""
+    """The ssh servers behind nodes, and those on the way to them. OpenSSH is asked once for each, when it is wanted
+    first; any number of threads may want one.
+    """
 
     def __init__(self, places: Mapping[str, Wanted]) -> None:
         self._places = places
-        self._config: Any = None
-        self._path = os.path.expanduser("~/.ssh/config")
+        self._said: dict[tuple[str, str, int], Options] = {}
 
     def target(self, node: str) -> Target:
         """A node's server. NodeError when the ssh configuration does not lead there."""
@@ -85,44 +109,56 @@ class Targets:
     def _resolve(
         self,
         name: str,
-        alias: str,
+        original: str,
         place: Wanted | None,
         seen: tuple[str, ...],
         *,
         user: str = "",
         port: int = 0,
     ) -> Target:
-        if alias in seen or len(seen) >= _DEPTH:
+        where = openssh.user_file()
+        if original in seen or len(seen) >= _DEPTH:
             raise NodeError(
                 f"the jump hosts of {name} lead round in a circle",
-                found=" -> ".join([*seen, alias]),
-                next=f"look at `jump` in config.toml and at ProxyJump in {self._path}",
+                found=" -> ".join([*seen, original]),
+                next=f"look at `jump` in config.toml and at ProxyJump in {where}",
             )
-        found = self._lookup(alias)
+        said = self._options(original, user or (place.user if place else ""), port or (place.port if place else 0))
         pinned = place.key if place else ""
-        keys = (os.path.expanduser(pinned),) if pinned else tuple(found.get("identityfile", ()))
-        jump = (place.jump if place else "") or str(found.get("proxyjump", ""))
-        if not jump and str(found.get("proxycommand", "none")).lower() != "none":
-            raise NodeError(
-                f"{name} is reached by a ProxyCommand, which sparkbuild does not run",
-                where=self._path,
-                found=str(found["proxycommand"]),
-                wanted="ProxyJump in that file, or `jump` in config.toml",
-            )
+        jump = (place.jump if place else "") or _one(said, "proxyjump")
+        proxy = "" if jump else _one(said, "proxycommand")
+        jump = "" if jump.lower() == "none" else jump
+        host = _one(said, "hostname") or original
+        login = user or (place.user if place else "") or _one(said, "user") or local_user()
+        number = port or (place.port if place else 0) or _number(said, "port", PORT, where)
+        alias = _one(said, "hostkeyalias")
+        known = tokens(host=host, original=original, port=number, user=login, jump=jump, alias=alias)
+
+        def paths(option: str, texts: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(path_of(text.strip('"'), known, option, where) for text in texts if text.lower() != "none")
+
+        agent = _one(said, "identityagent")
+        files = (name for option, default in _KNOWN.items()
+                 for name in paths(option, tuple((_one(said, option) or default).split())))  # fmt: skip
         return Target(
             name=name,
-            host=str(found.get("hostname", alias)).strip("[]"),
-            port=port or (place.port if place else 0) or _number(found, "port", PORT, self._path),
-            user=user or (place.user if place else "") or str(found.get("user", "")) or _me(),
-            keys=keys,
-            only=bool(pinned) or str(found.get("identitiesonly", "no")).lower() == "yes",
-            agent=str(found.get("identityagent", "")).lower() != "none",
-            alias=str(found.get("hostkeyalias", "")),
-            files=_files(found, "userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
-            + _files(found, "globalknownhostsfile", "/etc/ssh/ssh_known_hosts"),
+            host=host.strip("[]"),
+            port=number,
+            user=login,
+            keys=(os.path.expanduser(pinned),) if pinned else paths("identityfile", said.get("identityfile", ())),
+            certificates=paths("certificatefile", said.get("certificatefile", ())),
+            only=bool(pinned) or _one(said, "identitiesonly").lower() == "yes",
+            agent=agent.lower() != "none",
+            agent_socket="" if agent in {"", "SSH_AUTH_SOCK"} else _socket(agent, known, where),
+            alias=alias,
+            files=tuple(dict.fromkeys(files)),
             pin=place.host_key if place else "",
-            timeout=float(_number(found, "connecttimeout", int(TIMEOUT), self._path)),
-            via=self._way(jump, name, (*seen, alias)) if jump and jump.lower() != "none" else None,
+            timeout=float(_number(said, "connecttimeout", int(TIMEOUT), where)),
+            via=self._way(jump, name, (*seen, original)) if jump else None,
+            proxy="" if proxy.lower() == "none" else filled(proxy, known, "proxycommand", where),
+            family=_FAMILIES.get(_one(said, "addressfamily").lower(), socket.AF_UNSPEC),
+            bind=_one(said, "bindaddress"),
+            interface=_one(said, "bindinterface"),
         )
 
     def _way(self, jump: str, name: str, seen: tuple[str, ...]) -> Target:
@@ -139,73 +175,31 @@ class Targets:
         found = self._resolve(host, address, place, seen, user=match["user"] or "", port=int(match["port"] or 0))
         if not before:
             return found
-        first = self._way(",".join(before), name, seen)
-        return Target(**{**found.__dict__, "via": first})
+        return dataclasses.replace(found, via=self._way(",".join(before), name, seen), proxy="")
 
-    def _lookup(self, host: str) -> dict[str, Any]:
-        if self._config is None:
-            text = _expanded(self._path, 0)
-            if not text.strip():
-                self._config = ()
-            else:
-                from paramiko import SSHConfig  # noqa: PLC0415 - 110 ms, only where there is a file
-
-                self._config = self._tried(lambda: SSHConfig.from_text(text))
-        return dict(self._tried(lambda: self._config.lookup(host))) if self._config != () else {}
-
-    def _tried(self, read: Any) -> Any:
-        try:
-            return read()
-        except Exception as error:  # the parser raises whatever its lines make it stumble over
-            raise NodeError(
-                "the ssh configuration cannot be read",
-                where=self._path,
-                found=str(error) or type(error).__name__,
-                next=f"mend that file; `ssh -G -F {self._path} x` shows what OpenSSH makes of it",
-            ) from error
+    def _options(self, host: str, user: str, port: int) -> Options:
+        asked = (host, user, port)
+        if asked not in self._said:  # two threads may both ask: they hear the same
+            said = openssh.options(host, user, port)
+            self._said[asked] = reader.options(host, user) if said is None else said
+        return self._said[asked]
 
 
-def _expanded(path: str, depth: int, block: str = "Host *") -> str:
-    """The text of a configuration with its Include lines replaced by what they name; paramiko leaves them out. Lines
-    after an Include belong to the block that they stood in, not to the last one of the included file.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError) as error:
-        raise NodeError("the ssh configuration cannot be read", where=path, found=str(error)) from error
-    out = []
-    for line in lines:
-        word, _, rest = line.strip().replace("=", " ", 1).partition(" ")
-        if word.lower() in {"host", "match"}:
-            block = line.strip()
-        if word.lower() != "include" or depth >= _DEPTH:
-            out.append(line)
-            continue
-        for pattern in rest.replace('"', " ").split():
-            full = os.path.join(os.path.expanduser("~/.ssh"), os.path.expanduser(pattern))
-            out += [_expanded(one, depth + 1, block) for one in sorted(glob.glob(full))]
-        out.append(block)
-    return "\n".join(out) + "\n"
+def _one(said: Options, option: str) -> str:
+    return said[option][0] if said.get(option) else ""
 
 
-def _files(found: Mapping[str, Any], option: str, default: str) -> tuple[str, ...]:
-    value = found.get(option, default)
-    words = value if isinstance(value, list) else str(value).split()
-    return tuple(os.path.expanduser(word.strip('"')) for word in words if word != "none")
+def _socket(text: str, known: Mapping[str, str], where: str) -> str:
+    """Where the agent listens: a path, or `$NAME`, a variable that holds one."""
+    if text.startswith("$") and not text.startswith("${"):
+        return os.environ.get(text[1:], "")
+    return path_of(text, known, "identityagent", where)
 
 
-def _number(found: Mapping[str, Any], option: str, default: int, path: str) -> int:
-    text = str(found.get(option, default))
-    if not text.isdigit() or int(text) == 0:
-        raise NodeError(f"{option} is no number", where=path, found=text)
+def _number(said: Options, option: str, default: int, where: str) -> int:
+    text = _one(said, option)
+    if text.lower() in {"", "none", "0"}:
+        return default
+    if not text.isdigit():
+        raise NodeError(f"{option} is no number", where=where, found=text)
     return int(text)
-
-
-def _me() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "root"

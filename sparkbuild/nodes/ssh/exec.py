@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from types import TracebackType
 
-import paramiko
-
+from sparkbuild.core.errors import NodeError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.nodes.rpc.pieces import PIECE
+from sparkbuild.nodes.ssh import failure as sshfailure
+from sparkbuild.nodes.ssh.channel import Channel
 from sparkbuild.nodes.ssh.link import Link
 from sparkbuild.nodes.ssh.stream import BROKEN, hang_up
 
 PULSE = 5.0  # seconds between two signs of life to the agent
 PATIENCE = 60.0  # seconds without one until the agent ends itself: a dead link tells it nothing
 _POLL = 0.2  # seconds between two looks whether the run was told to stop
+FIRST = 60.0  # seconds until a command says its first line: a node that loads a model is slow, a login shell may hang
+_TALK = 1 << 20  # bytes that a login shell may say before
+_NOISE = 5  # lines of that which are kept
 _EXIT = 10.0  # seconds an exit code may come later than the end of the output
 _KEPT = 1 << 16  # bytes of stderr
 _LONGEST = 64 << 20  # bytes of one line
@@ -35,13 +41,14 @@ class Exec:
         self._pulse = pulse
         self._link = link
         self._check()
-        self.channel: paramiko.Channel = link.session(command)
+        self.channel: Channel = link.session(command)
         self.channel.settimeout(_POLL)
         self._stderr = bytearray()
         # undrained, stderr would fill its window, and the command would wait for ever
         self._drain = threading.Thread(target=self._read_stderr, daemon=True)
         self._drain.start()
         self._rest = b""
+        self.noise: deque[bytes] = deque(maxlen=_NOISE)  # what a login shell said before the command began
 
     def __enter__(self) -> Exec:  # noqa: PYI034 - Self is not in Python 3.10
         return self
@@ -51,16 +58,50 @@ class Exec:
     ) -> None:
         hang_up(self.channel)
 
+    def begin(self, mark: str) -> str:
+        """Read on to the line that begins with `mark`; the rest of that line, or "" when the output ended before.
+        NodeError when it does not come within `FIRST` seconds, or too much comes before it.
+        """
+        end = time.monotonic() + FIRST
+        size = 0
+        rest = b""
+        while True:
+            try:
+                data = self._receive(until=end)
+            except TimeoutError:
+                raise self._no_begin(f"nothing of the agent within {FIRST:.0f} s", rest) from None
+            size += len(data)
+            *whole, rest = (rest + data).split(b"\n")
+            for number, line in enumerate(whole):
+                if line.startswith(mark.encode()):
+                    self._rest = b"\n".join([*whole[number + 1 :], rest])
+                    return line[len(mark) :].decode(errors="replace").strip()
+                if line.strip():
+                    self.noise.append(line[-200:])
+            if not data:
+                self.noise.extend([rest[-200:]] if rest.strip() else [])
+                return ""
+            if size > _TALK:
+                raise self._no_begin(f"{size} bytes, and nothing of the agent", rest)
+
+    def _no_begin(self, found: str, rest: bytes) -> NodeError:
+        said = [repr(line.decode(errors="replace"))[1:-1] for line in (*self.noise, rest[-200:]) if line.strip()]
+        return sshfailure.no_begin(self._link.target, "\n".join([found, *(f"it says: {line}" for line in said)]))
+
     def lines(self) -> Iterator[bytes]:
         """Its output, line by line, until it ends. NodeError when the connection is lost before that."""
         pieces: list[bytes] = []
+        size = 0
         while data := self._receive():
             *whole, rest = data.split(b"\n")
             for line in whole:
                 yield b"".join((*pieces, line))
-                pieces = []
+                pieces, size = [], 0
             if rest:
                 pieces.append(rest)
+                size += len(rest)
+            if size > _LONGEST:
+                raise sshfailure.too_long(self._link.target, size)
         if pieces:
             yield b"".join(pieces)
 
@@ -109,10 +150,16 @@ class Exec:
         self._drain.join(timeout=1.0)
         return self._stderr.decode(errors="replace")
 
-    def _receive(self, size: int = 1 << 16) -> bytes:
+    def _receive(self, size: int = 1 << 16, *, until: float = math.inf) -> bytes:
+        """At most so many bytes; b"" at the end. TimeoutError when that time is over."""
+        if self._rest:
+            data, self._rest = self._rest[:size], self._rest[size:]
+            return data
         while True:
+            if time.monotonic() > until:
+                raise TimeoutError
             try:
-                data: bytes = self.channel.recv(size)
+                data = self.channel.recv(size)
             except TimeoutError:
                 self._check()
                 continue

@@ -37,14 +37,43 @@ def no_way_on(via: Target, host: str, port: int, error: BaseException) -> NodeEr
     return NodeError(f"{via.name} does not lead on to {host}:{port}", where=via.where, found=found)
 
 
-def no_session(target: Target, said: str) -> NodeError:
-    """The server opens no session."""
+def no_session(target: Target, said: str, connections: int) -> NodeError:
+    """The server opens no session, on none of so many connections."""
     return NodeError(
         f"{target.name} opens no session",
         where=target.where,
-        found=said,
-        next="MaxSessions in its sshd_config allows how many there may be at once (10 unless set)",
+        found=f"{said}, on {connections} connection{'' if connections == 1 else 's'}",
+        wanted="MaxSessions of 1 or more in its sshd_config, and room for another process",
+        next="run again when less is done there at once, or raise MaxSessions (10 unless set)",
     )
+
+
+def no_begin(target: Target, found: str) -> NodeError:
+    """The command is started by a login shell, and does not begin."""
+    return NodeError(
+        f"the login shell of {target.user} on {target.name} does not come to the agent",
+        where=target.where,
+        found=found,
+        wanted="a login shell that runs a command without saying or reading anything of its own",
+        next=f"time ssh -p {target.port} {target.user}@{target.host} true </dev/null\n"
+        "then look at what its .bashrc, .zshenv or .cshrc does where nobody is at a terminal",
+    )
+
+
+def eaten(target: Target) -> NodeError:
+    """The agent did not get its request: something before it has read from its stdin."""
+    return NodeError(
+        f"the login shell of {target.user} on {target.name} reads what is sent to the agent",
+        where=target.where,
+        found="the request did not arrive whole",
+        wanted="a login shell that reads nothing where nobody is at a terminal",
+        next="look for read, cat or ssh in its .bashrc, .zshenv or .cshrc; </dev/null behind them helps",
+    )
+
+
+def too_long(target: Target, size: int) -> NodeError:
+    """What comes is no line of an agent."""
+    return NodeError(f"{target.name} talks without end", where=target.where, found=f"a line of {size} bytes")
 
 
 def no_listening(target: Target, said: str) -> NodeError:
@@ -63,8 +92,16 @@ def dropped(error: BaseException) -> bool:
     return isinstance(error, EOFError | ConnectionResetError) or "banner" in text
 
 
-def not_ssh(target: Target, error: BaseException, took: float) -> NodeError:
-    """Something is there, but no ssh handshake came of it within `took` seconds."""
+def not_ssh(target: Target, error: BaseException, took: float, said: str = "") -> NodeError:
+    """Something is there, but no ssh handshake came of it within `took` seconds. `said`: by its ProxyCommand."""
+    if target.proxy:
+        return NodeError(
+            f"{target.name} cannot be reached by its ProxyCommand",
+            where=target.where,
+            found="\n".join(text for text in (said, f"no ssh handshake: {str(error) or type(error).__name__}") if text),
+            wanted="a command whose stdin and stdout lead to an ssh server",
+            next="run it by hand: an ssh server says SSH-2.0 first",
+        )
     text = str(error) or type(error).__name__
     found = f"no ssh handshake: {text}"
     if took >= target.timeout - 1:
@@ -91,6 +128,17 @@ def lost(target: Target, error: BaseException | None) -> NodeError:
         where=target.where,
         found="it answers no more" if quiet else text,
         next="look whether it runs, then run again: what was done is kept",
+    )
+
+
+def certificate_not_accepted(target: Target, shown: HostKey, opinion: Opinion) -> NodeError:
+    """It shows a certificate that does not speak for it, and its key alone is not known."""
+    return NodeError(
+        f"the host certificate of {target.name} is not accepted",
+        where=target.where,
+        found=f"{shown.type} {shown.fingerprint}: {opinion.where}",
+        wanted=f"a certificate for {target.known_as} by an authority of the @cert-authority lines",
+        next=f"doit trust {target.name}, after comparing the fingerprint, or a new certificate: ssh-keygen -s CA -h",
     )
 
 

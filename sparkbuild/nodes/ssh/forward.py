@@ -11,7 +11,10 @@ from contextlib import contextmanager
 
 from sparkbuild.core.errors import NodeError
 from sparkbuild.nodes.ssh.link import Link
-from sparkbuild.nodes.ssh.stream import join
+from sparkbuild.nodes.ssh.stream import hang_up, join
+
+_PROHIBITED = 1  # RFC 4254, 5.1: administratively; what is merely not connected to may be, a moment later
+_KNOCK = 3.0  # seconds for a connection; a firewall may answer nothing
 
 
 def is_loopback(host: str) -> bool:
@@ -22,12 +25,26 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_open(host: str, port: int) -> bool:
+    """Whether something takes connections there, from here."""
+    try:
+        socket.create_connection((host, port), timeout=_KNOCK).close()
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
 def forwarded(link: Link, host: str, port: int) -> Iterator[tuple[str, int]]:
     """The address here that leads to `host:port` as the node sees it, while the block runs. A connection that cannot
-    be carried on is closed at once; the next one may succeed.
+    be carried on is closed at once; the next one may succeed. NodeError when the server forwards nothing at all.
     """
     link.transport()  # a node that cannot be reached is said here, not as an empty answer
+    try:
+        hang_up(link.forward(host, port))
+    except NodeError as error:
+        if getattr(error.__cause__, "code", 0) == _PROHIBITED:
+            raise
     with socket.create_server(("127.0.0.1", 0), backlog=32) as listener:
         closing = threading.Event()
         threading.Thread(target=_serve, args=(listener, closing, link, host, port), daemon=True).start()

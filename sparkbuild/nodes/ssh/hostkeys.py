@@ -1,7 +1,8 @@
 """Host keys: what is known of a server's key, from pins and known_hosts files, and recording a new one.
 
 Format of the files: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT: `[@marker] names type base64 [comment]`, where names are
-patterns with commas between, or one hashed name `|1|salt|hash`. Certificate authorities are not looked at.
+patterns with commas between, or one hashed name `|1|salt|hash`. A line with @cert-authority holds the key of an
+authority whose certificates count for these names, one with @revoked a key that counts for nothing.
 """
 
 from __future__ import annotations
@@ -13,20 +14,22 @@ import fnmatch
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from sparkbuild.core.errors import NodeError
 
 REVOKED = "@revoked"
+AUTHORITY = "@cert-authority"
 
 
 @dataclass(frozen=True)
 class HostKey:
-    """A server's public key: its type and its base64 text, as files have them."""
+    """A server's public key: its type and its base64 text, as files have them; the certificate it came in, or b""."""
 
     type: str
     text: str
+    certificate: bytes = field(default=b"", compare=False)
 
     @property
     def fingerprint(self) -> str:
@@ -55,8 +58,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Opinion:
-    """What is known of the key a server showed. `state`: known, unknown, changed, revoked. `wanted` are fingerprints
-    of keys that would have been right, `where` is where that is written.
+    """What is known of the key a server showed. `state`: known, unknown, changed, revoked, uncertified. `wanted` are
+    fingerprints of keys that would have been right, `where` is where that is written. Uncertified: there is an
+    authority for the server, and no certificate that speaks for it; `where` says why.
     """
 
     state: str
@@ -90,16 +94,16 @@ def known(name: str, own: str, others: Sequence[str]) -> list[Entry]:
     """
     mine = [entry for entry in entries(own) if entry.is_of(name)]
     theirs = [entry for path in others for entry in entries(path) if entry.is_of(name)]
-    good = [entry for entry in mine or theirs if not entry.marker]
+    good = [entry for entry in mine or theirs if entry.marker in {"", AUTHORITY}]
     return good + [entry for entry in (*mine, *theirs) if entry.marker == REVOKED]
 
 
-def judge(shown: HostKey, pin: str, found: Iterable[Entry]) -> Opinion:
-    """What to think of the key that a server shows."""
+def judge(shown: HostKey, pin: str, found: Iterable[Entry], name: str) -> Opinion:
+    """What to think of the key that a server shows, which files would know as `name`."""
     found = list(found)
-    for entry in found:
-        if entry.marker == REVOKED and entry.key.text == shown.text:
-            return Opinion("revoked", where=entry.where)
+    revoked = {entry.key.text: entry.where for entry in found if entry.marker == REVOKED}
+    if shown.text in revoked:
+        return Opinion("revoked", where=revoked[shown.text])
     if pin:
         wanted = pinned(pin)
         state = "known" if wanted == shown.fingerprint else "changed"
@@ -108,10 +112,28 @@ def judge(shown: HostKey, pin: str, found: Iterable[Entry]) -> Opinion:
     for entry in good:
         if entry.key.text == shown.text:
             return Opinion("known", (shown.fingerprint,), entry.where)
+    certified = _by_certificate(shown, found, revoked, name)
+    if certified is not None and (certified.state == "known" or not good):
+        return certified
     if not good:
         return Opinion("unknown")
     wanted_all = tuple(dict.fromkeys(f"{entry.key.type} {entry.key.fingerprint}" for entry in good))
     return Opinion("changed", wanted_all, good[0].where)
+
+
+def _by_certificate(shown: HostKey, found: Sequence[Entry], revoked: Container[str], name: str) -> Opinion | None:
+    """What to think of the certificate that a server shows; None where there is no authority for it."""
+    authorities = {e.key.text: e.where for e in found if e.marker == AUTHORITY and e.key.text not in revoked}
+    if not authorities:
+        return None
+    if not shown.certificate:
+        return Opinion("uncertified", where="it shows no certificate")
+    from sparkbuild.nodes.ssh import certificates  # noqa: PLC0415 - costs paramiko
+
+    problem = certificates.problem(shown.certificate, name.removeprefix("[").partition("]")[0], authorities)
+    if problem:
+        return Opinion("uncertified", where=problem)
+    return Opinion("known", (shown.fingerprint,), authorities[certificates.parsed(shown.certificate).authority])
 
 
 def pinned(pin: str) -> str:
@@ -127,11 +149,16 @@ def pinned(pin: str) -> str:
 
 
 def types(pin: str, found: Iterable[Entry]) -> list[str]:
-    """The types of key that are known, so that one of these is asked for."""
+    """The types of key that are known, so that one of these is asked for; certificates are asked for beside."""
     words = pin.split()
     if pin:
         return [words[0]] if len(words) >= 2 else []
     return list(dict.fromkeys(entry.key.type for entry in found if not entry.marker))
+
+
+def certified(found: Iterable[Entry]) -> bool:
+    """Whether there is an authority whose certificate the server may show."""
+    return any(entry.marker == AUTHORITY for entry in found)
 
 
 def record(path: str, name: str, key: HostKey) -> None:

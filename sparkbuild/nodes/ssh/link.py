@@ -9,17 +9,23 @@ import time
 from collections.abc import Callable, Sequence
 
 import paramiko
-from paramiko.packet import Packetizer
 
 from sparkbuild.core.errors import NodeError
+from sparkbuild.core.interrupt import cancel
 from sparkbuild.nodes.ssh import failure as sshfailure, hostkeys
+from sparkbuild.nodes.ssh.channel import Channel, Ears, Transport, own
 from sparkbuild.nodes.ssh.config import Target
+from sparkbuild.nodes.ssh.dialing import connected
 from sparkbuild.nodes.ssh.hostkeys import HostKey
 from sparkbuild.nodes.ssh.login import AUTH_TIMEOUT, log_in
+from sparkbuild.nodes.ssh.proxy import ProxySocket
 
 PULSE = 5.0  # seconds between two signs of life
 PATIENCE = 30.0  # seconds without any answer until a connection counts as lost: a busy node may be silent for some
 _SESSIONS = 8  # at once on a connection: sshd grants 10 (MaxSessions), and hangs up when many more are asked for
+_LINES = 24  # connections at once, where sshd grants fewer
+_BUSY = 0.3  # seconds until a connection is asked again that refused a session: one that ended may still be counted
+_FULL = 30.0  # seconds until a session ends, when all connections are full
 _STARTS = (0.3, 1.0)  # waits before a connection is tried again that sshd dropped at once (MaxStartups)
 
 _AT_ONCE = 2.0  # seconds
@@ -33,23 +39,14 @@ _OF_RSA = ("rsa-sha2-512", "rsa-sha2-256")  # signatures, of one type of key
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
-class _Ears(Packetizer):  # type: ignore[misc, unused-ignore]
-    """Knows when the other side was last heard."""
-
-    heard = 0.0
-
-    def read_message(self) -> tuple[int, paramiko.Message]:
-        found: tuple[int, paramiko.Message] = super().read_message()
-        self.heard = time.monotonic()
-        return found
-
-
 class _Line:
     """One transport and the sessions on it. `opening` is written under the link's lock."""
 
-    def __init__(self, transport: paramiko.Transport) -> None:
+    def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.opening = 0
+        self.granted = False  # a session, once
+        self.busy = 0.0  # until when it is not asked for another one
         self._sessions: list[paramiko.Channel] = []
 
     def in_use(self) -> int:
@@ -59,6 +56,7 @@ class _Line:
 
     def add(self, channel: paramiko.Channel) -> None:
         """A session was opened."""
+        self.granted = True
         self._sessions.append(channel)
 
 
@@ -74,42 +72,78 @@ class Link:
         self._making = threading.Lock()
         self._requests = threading.Lock()  # paramiko cannot tell apart the answers to two global requests
         self._lines: list[_Line] = []
+        self._most = _SESSIONS  # on one connection; learned where sshd grants fewer
         self._failure: tuple[float, NodeError] | None = None
 
     # -- using it ------------------------------------------------------------------------------------------------
 
-    def transport(self) -> paramiko.Transport:
+    def transport(self) -> Transport:
         """The connection, made now if there is none. NodeError with what to do when it cannot be made."""
         began = time.monotonic()
         with self._making:
-            return self._line(began, None).transport
+            return self._line(began).transport
 
-    def session(self, command: str) -> paramiko.Channel:
+    def session(self, command: str) -> Channel:
         """Run a command; its channel."""
-        began = time.monotonic()
-        with self._making:
-            line = self._line(began, _SESSIONS)
-            line.opening += 1
+        end = time.monotonic() + _FULL
+        while True:
+            began = time.monotonic()
+            with self._making:
+                line = self._free_line(began)
+                if line is not None:
+                    line.opening += 1
+            if line is None:
+                if began > end:
+                    raise sshfailure.no_session(self.target, "all that it grants are in use", len(self._lines))
+                cancel.wait(0.1) if not cancel.stopped else time.sleep(0.1)
+                continue
+            try:
+                return self._opened(line, command)
+            except paramiko.ChannelException as error:
+                with self._making:
+                    self._learn(line, error)
+            finally:
+                with self._making:
+                    line.opening -= 1
+
+    def _opened(self, line: _Line, command: str) -> Channel:
         try:
-            channel = line.transport.open_session(timeout=self.target.timeout)
+            channel = line.transport.opened("session", self.target.timeout)
             line.add(channel)
             channel.exec_command(command)
-        except paramiko.ChannelException as error:
-            raise sshfailure.no_session(self.target, str(error)) from error
+        except paramiko.ChannelException:
+            raise
         except (paramiko.SSHException, EOFError, OSError) as error:
+            if line.transport.is_active() and str(error) == "Channel closed.":
+                raise sshfailure.no_session(self.target, "it runs no command", 1) from error
             line.transport.close()  # it does not answer: whoever else uses it must learn that as well
             raise self.lost(error) from error
-        finally:
-            with self._making:
-                line.opening -= 1
         return channel
 
-    def _line(self, began: float, most: int | None) -> _Line:
-        """One with fewer than `most` sessions, made if there is none. The caller holds the lock."""
+    def _learn(self, line: _Line, error: paramiko.ChannelException) -> None:
+        """A session was refused: so many are what sshd grants on one connection (MaxSessions). The caller holds the
+        lock, and one of those that are being opened there.
+        """
+        running = line.in_use() - line.opening
+        if not line.granted and line.opening == 1:
+            raise sshfailure.no_session(self.target, str(error), len(self._lines)) from error
+        self._most = max(1, min(self._most, running))
+        line.busy = time.monotonic() + _BUSY
+
+    def _free_line(self, began: float) -> _Line | None:
+        """One that may take another session, made if there is none; None when there may be no more of them."""
         self._lines = [line for line in self._lines if line.transport.is_active()]
         for line in self._lines:
-            if most is None or line.in_use() < most:
+            if line.busy < began and line.in_use() < self._most:
                 return line
+        return self._made(began) if len(self._lines) < _LINES else None
+
+    def _line(self, began: float) -> _Line:
+        """Any, made if there is none. The caller holds the lock."""
+        self._lines = [line for line in self._lines if line.transport.is_active()]
+        return self._lines[0] if self._lines else self._made(began)
+
+    def _made(self, began: float) -> _Line:
         if self._failure and self._failure[0] >= began:
             raise self._failure[1]  # somebody else tried while this thread waited
         try:
@@ -119,11 +153,11 @@ class Link:
             raise
         return self._lines[-1]
 
-    def forward(self, host: str, port: int) -> paramiko.Channel:
+    def forward(self, host: str, port: int) -> Channel:
         """A connection from the server on to `host:port`, as seen from there."""
         transport = self.transport()
         try:
-            return transport.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=self.target.timeout)
+            return transport.opened("direct-tcpip", self.target.timeout, (host, port))
         except paramiko.ChannelException as error:
             raise sshfailure.no_way_on(self.target, host, port, error) from error
         except (paramiko.SSHException, EOFError, OSError) as error:
@@ -137,7 +171,7 @@ class Link:
         try:
             with self._requests:
                 port = transport.request_port_forward(
-                    "127.0.0.1", 0, lambda channel, _origin, _server: handler(channel)
+                    "127.0.0.1", 0, lambda channel, _origin, _server: handler(own(channel))
                 )
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise sshfailure.no_listening(self.target, str(error)) from error
@@ -170,7 +204,7 @@ class Link:
 
     def host_key(self) -> HostKey:
         """The key that the server shows now, checked against nothing; the jump hosts before it are checked."""
-        transport, key = self._shaken([])
+        transport, key = self._shaken([], certified=hostkeys.certified(self.known()))
         transport.close()
         return key
 
@@ -178,9 +212,10 @@ class Link:
         """What files say of the server's key."""
         return hostkeys.known(self.target.known_as, self._own, self.target.files)
 
-    def _connect(self) -> paramiko.Transport:
+    def _connect(self) -> Transport:
         target, found = self.target, self.known()
-        transport, shown = self._shaken(hostkeys.types(target.pin, found))
+        certified = not target.pin and hostkeys.certified(found)
+        transport, shown = self._shaken(hostkeys.types(target.pin, found), certified=certified)
         try:
             self._accept(shown, found)
             transport.auth_timeout = AUTH_TIMEOUT
@@ -195,29 +230,34 @@ class Link:
         return transport
 
     def _accept(self, shown: HostKey, found: list[hostkeys.Entry]) -> None:
-        opinion = hostkeys.judge(shown, self.target.pin, found)
+        opinion = hostkeys.judge(shown, self.target.pin, found, self.target.known_as)
+        if opinion.state == "uncertified":
+            raise sshfailure.certificate_not_accepted(self.target, shown, opinion)
         if opinion.state != "known":
             raise sshfailure.key_not_accepted(self.target, shown, opinion)
 
-    def _shaken(self, known_types: list[str]) -> tuple[paramiko.Transport, HostKey]:
+    def _shaken(self, known_types: list[str], *, certified: bool) -> tuple[Transport, HostKey]:
         """A transport whose keys are exchanged, with nobody logged in, and the host key that was shown."""
         for wait in (*_STARTS, None):
             began = time.monotonic()
-            transport = paramiko.Transport(self._socket(), packetizer_class=_Ears)
+            way = self._socket()
+            transport = Transport(way, packetizer_class=Ears)
+            transport.prefers_certificates = certified
             try:
                 return transport, self._exchange(transport, known_types)
             except (paramiko.SSHException, EOFError, OSError) as error:
                 transport.close()
                 took = time.monotonic() - began
                 if wait is None or took > _AT_ONCE or not sshfailure.dropped(error):
-                    raise sshfailure.not_ssh(self.target, error, took) from error
+                    said = way.said() if isinstance(way, ProxySocket) else ""
+                    raise sshfailure.not_ssh(self.target, error, took, said) from error
                 time.sleep(wait)
             except BaseException:
                 transport.close()
                 raise
         raise AssertionError
 
-    def _exchange(self, transport: paramiko.Transport, known_types: list[str]) -> HostKey:
+    def _exchange(self, transport: Transport, known_types: list[str]) -> HostKey:
         options = transport.get_security_options()
         options.ciphers = _first(_CIPHERS, options.ciphers)
         options.kex = _first(_EXCHANGES, options.kex)
@@ -229,24 +269,27 @@ class Link:
         transport.handshake_timeout = self.target.timeout + 5
         transport.start_client(timeout=self.target.timeout + 5)
         key = transport.get_remote_server_key()
-        return HostKey(key.get_name(), key.get_base64())
+        certificate = key.public_blob.key_blob if key.public_blob else b""
+        return HostKey(key.get_name(), key.get_base64(), certificate)
 
-    def _socket(self) -> socket.socket | paramiko.Channel:
+    def _socket(self) -> socket.socket | Channel:
         target = self.target
         if self._via is not None:
             return self._via.forward(target.host, target.port)
         try:
-            made = socket.create_connection((target.host, target.port), timeout=target.timeout)
+            if target.proxy:
+                return ProxySocket(target.proxy)
+            made = connected(target)
         except OSError as error:
             raise sshfailure.not_connected(target, error) from error
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(PATIENCE * 1000))
         return made
 
-    def _pulse(self, transport: paramiko.Transport) -> None:
+    def _pulse(self, transport: Transport) -> None:
         """Ask for a sign of life now and then, and close a transport that gives none: all its readers wake up."""
         ears = transport.packetizer
-        if not isinstance(ears, _Ears):
+        if not isinstance(ears, Ears):
             return
         while transport.is_active():
             time.sleep(PULSE)
@@ -272,7 +315,7 @@ class Link:
                 guard.cancel()
 
 
-def _close_if_silent(transport: paramiko.Transport, ears: _Ears, asked: float) -> None:
+def _close_if_silent(transport: Transport, ears: Ears, asked: float) -> None:
     if ears.heard < asked:
         transport.close()
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import base64
+import copy
 import os
-from collections.abc import Iterator, Mapping
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import paramiko
+from paramiko.agent import AgentKey, AgentSSH
+from paramiko.pkey import PublicBlob
 
 from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.ssh import certificates
 from sparkbuild.nodes.ssh.config import Target
 
 _DEFAULTS = ("id_ed25519", "id_ecdsa", "id_rsa")
+_AGENT = "of the ssh-agent"
 AUTH_TIMEOUT = 20.0  # seconds
+AGENT_TIMEOUT = 60.0  # seconds
 
 
 @dataclass
@@ -38,13 +47,13 @@ def log_in(transport: paramiko.Transport, target: Target) -> None:
     tried = Tried()
     agent = _agent(target, tried)
     try:
-        _try_keys(transport, target, tried, {} if agent is None else {key.asbytes(): key for key in agent.get_keys()})
+        _try_keys(transport, target, tried, {} if agent is None else {key.blob: key for key in agent.get_keys()})
     finally:
         if agent is not None:
             agent.close()
 
 
-def _try_keys(transport: paramiko.Transport, target: Target, tried: Tried, held: Mapping[bytes, paramiko.PKey]) -> None:
+def _try_keys(transport: paramiko.Transport, target: Target, tried: Tried, held: Mapping[bytes, AgentKey]) -> None:
     for shown, key in _keys(target, tried, held):
         try:
             left = transport.auth_publickey(target.user, key)
@@ -66,51 +75,137 @@ def _try_keys(transport: paramiko.Transport, target: Target, tried: Tried, held:
     raise _refused(target, tried, "")
 
 
-def _keys(target: Target, tried: Tried, held: Mapping[bytes, paramiko.PKey]) -> Iterator[tuple[str, paramiko.PKey]]:
-    """Named files, the agent's keys, default files: each key once. A locked file's key is taken from the agent."""
+def _keys(target: Target, tried: Tried, held: Mapping[bytes, AgentKey]) -> Iterator[tuple[str, paramiko.PKey]]:
+    """Named files, the agent's keys, default files: each key once, with its certificates before it alone. A locked
+    file's key is taken from the agent.
+    """
     folder = os.path.expanduser("~/.ssh")
-    defaults = [os.path.join(folder, name) for name in _DEFAULTS]
+    files = target.keys or tuple(os.path.join(folder, name) for name in _DEFAULTS)
+    papers = _papers((*target.certificates, *(f"{path}-cert.pub" for path in files)), held, tried)
     seen: set[bytes] = set()
-    for path in target.keys or ():
-        for shown, key in _from_file(path, held, tried, named=True):
-            seen.add(key.asbytes())
+    for shown, key in _plain(target, files, held, tried):
+        plain = key.asbytes()
+        if plain not in seen:
+            seen.add(plain)
+            for paper in papers:
+                if paper.key == plain:
+                    yield f"{shown}, certificate {paper.shown}", _certified(key, paper)
             yield shown, key
+    for paper in papers:  # those whose key is nowhere but behind them, in the agent
+        if paper.key not in seen and paper.blob in held and not (target.only and paper.shown == _AGENT):
+            yield f"certificate {paper.shown}", _certified(held[paper.blob], paper)
+
+
+def _plain(
+    target: Target, files: Iterable[str], held: Mapping[bytes, AgentKey], tried: Tried
+) -> Iterator[tuple[str, paramiko.PKey]]:
+    """The keys without certificates, in the order in which they are tried; some of them twice."""
+    from_files = (one for path in files for one in _from_file(path, held, tried, named=bool(target.keys)))
+    from_agent: list[tuple[str, paramiko.PKey]] = []
     if not target.only:
-        for blob, key in held.items():
-            if blob not in seen:
-                seen.add(blob)
-                yield f"{getattr(key, 'comment', '') or key.get_name()} (ssh-agent)", key
-    if not target.keys:
-        for path in defaults:
-            for shown, key in _from_file(path, held, tried, named=False):
-                if key.asbytes() not in seen:
-                    yield shown, key
+        keys = [key for blob, key in held.items() if not _is_certificate(blob)]
+        from_agent = [(f"{key.comment or key.get_name()} (ssh-agent)", key) for key in keys]
+    if target.keys:
+        yield from from_files
+        yield from from_agent
+    else:
+        yield from from_agent
+        yield from from_files
 
 
-def _agent(target: Target, tried: Tried) -> paramiko.Agent | None:
+class _Paper(NamedTuple):
+    """A user's certificate: of which key, and where it was found."""
+
+    shown: str
+    key: bytes
+    blob: bytes
+
+
+def _papers(paths: Iterable[str], held: Mapping[bytes, AgentKey], tried: Tried) -> list[_Paper]:
+    """The certificates of files and of the agent. A file that is named and is none is told of."""
+    found = [(path, _public(path)) for path in paths if os.path.exists(path)]
+    found += [(_AGENT, blob) for blob in held if _is_certificate(blob)]
+    papers = []
+    for shown, blob in found:
+        try:
+            papers.append(_Paper(shown, certificates.parsed(blob).key, blob))
+        except (ValueError, paramiko.SSHException, IndexError):
+            tried.unusable.append(f"{shown}: is no certificate")
+    return papers
+
+
+def _is_certificate(blob: bytes) -> bool:
+    """Whether a public key is in a certificate."""
+    return paramiko.Message(blob).get_text().endswith(certificates.SUFFIX)
+
+
+class _Held(AgentKey):
+    """A key of the agent, asked for by what the agent calls it: a certificate, where it has the key only as that."""
+
+    def asbytes(self) -> bytes:
+        """As paramiko's, which asks for the key behind a certificate of RSA."""
+        blob: bytes = self.blob
+        return blob
+
+
+def _certified(key: paramiko.PKey, paper: _Paper) -> paramiko.PKey:
+    """The same key, shown with a certificate."""
+    # a key of an agent hands on all that it lacks, and cannot be copied
+    made = _Held(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
+    made.public_blob = PublicBlob(paramiko.Message(paper.blob).get_text(), paper.blob)
+    return made
+
+
+class _Agent(AgentSSH):  # type: ignore[misc, unused-ignore]
+    """The agent that listens at a path. It may ask its owner, for a touch or a passphrase: that is waited for."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(AGENT_TIMEOUT)
+            connection.connect(path)
+            self._connect(connection)  # type: ignore[attr-defined]
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """Hang up."""
+        self._close()  # type: ignore[attr-defined]
+
+
+def _agent(target: Target, tried: Tried) -> _Agent | None:
     if not target.agent:
         return None
-    if not os.environ.get("SSH_AUTH_SOCK"):
+    path = target.agent_socket or os.environ.get("SSH_AUTH_SOCK", "")
+    if not path:
         tried.agent = "ssh-agent: none runs here (SSH_AUTH_SOCK is not set)"
         return None
     try:
-        agent = paramiko.Agent()
-    except (paramiko.SSHException, OSError, EOFError) as error:
-        tried.agent = f"ssh-agent: does not answer: {error}"
+        agent = _Agent(path)
+    except (paramiko.SSHException, OSError, EOFError, struct.error) as error:
+        place = f" at {path}" if target.agent_socket else ""
+        tried.agent = f"ssh-agent{place}: does not answer: {error}"
         return None
     tried.agent = "" if agent.get_keys() else "ssh-agent: holds no key"
     return agent
 
 
 def _from_file(
-    path: str, held: Mapping[bytes, paramiko.PKey], tried: Tried, *, named: bool
+    path: str, held: Mapping[bytes, AgentKey], tried: Tried, *, named: bool
 ) -> Iterator[tuple[str, paramiko.PKey]]:
     if not named and not os.path.exists(path):
         return
+    public = _public(path) or _public(f"{path}.pub")
+    if public in held and (not os.path.exists(path) or _public(path)):
+        yield f"{path} (ssh-agent)", held[public]  # only the public half is here
+        return
     try:
-        yield path, paramiko.PKey.from_path(path)
+        key = paramiko.PKey.from_path(path)
+        key.public_blob = None  # paramiko takes the certificate beside it, and then never tries the key alone
+        yield path, key
     except (TypeError, paramiko.PasswordRequiredException):
-        public = _public(path)
         if public in held:
             yield f"{path} (ssh-agent)", held[public]
         else:
@@ -124,13 +219,14 @@ def _from_file(
 
 
 def _public(path: str) -> bytes:
-    """The public key beside a private one; b"" when it cannot be had."""
+    """The public key, or certificate, of a file in OpenSSH's format; b"" when it holds none."""
     try:
-        with open(f"{path}.pub", encoding="utf-8", errors="replace") as file:
-            words = file.read().split()
-        return base64.b64decode(words[1])
+        with open(path, encoding="utf-8", errors="replace") as file:
+            words = file.read(1 << 16).split()
+        blob = base64.b64decode(words[1], validate=True)
     except (OSError, ValueError, IndexError):
         return b""
+    return blob if paramiko.Message(blob).get_binary() == words[0].encode() else b""
 
 
 def _refused(target: Target, tried: Tried, reason: str) -> NodeError:

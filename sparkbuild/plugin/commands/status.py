@@ -15,7 +15,7 @@ from sparkbuild.plugin.commands.base import FactCommand
 from sparkbuild.serving.judge import Seen, ranks_of
 from sparkbuild.serving.state import LaneState, state
 
-FOR_PEOPLE = {"main", "remarks", "launched"}  # pieces of `state`, and what is said beside it
+FOR_PEOPLE = {"main", "remarks", "launched", "now"}  # pieces of `state`, and what is said beside it
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
 
 
@@ -51,7 +51,7 @@ class Status(FactCommand):
 
     def _row(self, recipe: str, goal: Goal | None) -> dict[str, Any]:
         """One lane; a recipe that cannot be read has no goal, but may have a lane that runs."""
-        found = self._state(recipe, goal)
+        found, now = self._state(recipe, goal)
         record = found.record or {}
         ready = record.get("ready") or {}
         alive = found.alive
@@ -68,6 +68,7 @@ class Status(FactCommand):
             "main": found.main,
             "remarks": found.remarks,
             "launched": record.get("launched_at") if alive else None,
+            "now": now,
             "since": record.get("served_at") or record.get("launched_at") if alive else record.get("stopped_at"),
             "model_id": record.get("model_id") if alive or not goal else goal.spec.model_id,
             "url": f"http://{record['host']}:{record['port']}/v1" if alive and record.get("port") else None,
@@ -83,7 +84,8 @@ class Status(FactCommand):
             "protected": bool(record.get("protect")),
         }
 
-    def _state(self, recipe: str, goal: Goal | None) -> LaneState:
+    def _state(self, recipe: str, goal: Goal | None) -> tuple[LaneState, float]:
+        """And the time by the clock that the times of its record are by: its node's."""
         seen = ranks_of(goal, self.session.observer.fact(goal)) if goal else ()
         known = goal.nodes if goal else ()
         nodes, _ = self.session.stoppable()[recipe]
@@ -92,7 +94,9 @@ class Status(FactCommand):
         more = dict.fromkeys((node for node in nodes if node not in known), query)
         facts = survey(self.session.nodes.agent, more) if more else {}
         seen += tuple(Seen(number, node, fact) for number, (node, fact) in enumerate(facts.items(), len(known)))
-        return state(recipe, seen, goal.spec.runtime if goal else "", known)
+        found = state(recipe, seen, goal.spec.runtime if goal else "", known)
+        clocks = [float(one.fact["now"]) for one in seen if one.node == found.node and one.fact.get("now")]
+        return found, clocks[0] if clocks else time.time()
 
     def _print(self, rows: list[dict[str, Any]]) -> None:
         if not rows:
@@ -108,7 +112,7 @@ class Status(FactCommand):
                 self._print_living(row)
 
     def _print_living(self, row: dict[str, Any]) -> None:
-        age = units.duration(time.time() - row["since"]) if row["since"] else "?"
+        age = units.duration(row["now"] - row["since"]) if row["since"] else "?"
         lock = (row["lock"] or "?").split("@")
         what = f"container {row['container'][:12]}" if row["container"] else f"process {row['pid']}"
         where = f" on {', '.join(row['nodes'])}" if len(row["nodes"]) > 1 else ""

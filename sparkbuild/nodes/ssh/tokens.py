@@ -1,0 +1,75 @@
+"""The % tokens, ${VARIABLES} and ~ in what an ssh configuration says, as ssh_config(5) has them under TOKENS."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import re
+import socket
+from collections.abc import Mapping
+
+from sparkbuild.core.errors import NodeError
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def tokens(*, host: str, original: str, port: int, user: str, jump: str, alias: str) -> dict[str, str]:
+    """What each letter stands for, for one server. `original` is the name that was asked for, `host` what it became."""
+    here = socket.gethostname()
+    together = f"{here}{host}{port}{user}{jump}".encode()
+    return {
+        "%": "%",
+        "C": hashlib.sha1(together, usedforsecurity=False).hexdigest(),
+        "d": os.path.expanduser("~"),
+        "h": host,
+        "i": str(os.getuid()),
+        "j": jump,
+        "k": alias or original,
+        "L": here.partition(".")[0],
+        "l": here,
+        "n": original,
+        "p": str(port),
+        "r": user,
+        "u": local_user(),
+    }
+
+
+def filled(text: str, known: Mapping[str, str], option: str, where: str) -> str:
+    """The text with its tokens replaced. NodeError, which names it, for a token that is not known."""
+    pieces = []
+    rest = text
+    while rest:
+        before, percent, after = rest.partition("%")
+        pieces.append(before)
+        if percent and after[:1] not in known:
+            raise NodeError(
+                f"%{after[:1]} in {option} is not known",
+                where=where,
+                found=text,
+                wanted="one of " + ", ".join(f"%{letter}" for letter in known),
+            )
+        pieces += [known[after[0]]] if percent else []
+        rest = after[1:]
+    return "".join(pieces)
+
+
+def path_of(text: str, known: Mapping[str, str], option: str, where: str) -> str:
+    """A file that an option names, with its ~, variables and tokens replaced."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise NodeError(
+                f"{option} names a variable that is not set", where=where, found=text, wanted=f"{match[1]} set"
+            )
+        return os.environ[match[1]].replace("%", "%%")
+
+    return os.path.expanduser(filled(_VARIABLE.sub(value, text), known, option, where))
+
+
+def local_user() -> str:
+    """Who runs this, as OpenSSH sees it: by the password file, whatever LOGNAME says."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return "root"
