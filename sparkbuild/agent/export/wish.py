@@ -220,7 +220,7 @@ def _file(place: hublinks.Place, commit: str, entry: hubrepo.Entry) -> str:
     link = f"{place.path}/snapshots/{commit}/{entry.path}"
     file = link
     if entry.text:
-        way = hublinks.follow(place, hublinks.blob_of(place, link, entry.text))
+        way = hublinks.follow(place, hublinks.blob_of(place, link, entry.text, entry.target))
         file = way.file
         if not way.whole:
             raise AgentError(
@@ -230,7 +230,7 @@ def _file(place: hublinks.Place, commit: str, entry: hubrepo.Entry) -> str:
                 found="; ".join((f"{link} -> {entry.text}", *way.hops)),
                 next="download that file again, or narrow `binds`",
             )
-    hubrepo.size_of(file)
+    hubrepo.version_of(file)
     return file
 
 

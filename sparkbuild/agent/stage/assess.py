@@ -51,14 +51,16 @@ class Assessor(NamedTuple):
         """Decide about one file."""
         shape = Shape(wanted.size, wanted.extents)
         part = Part(
-            self.dst, wanted.name, shape, wanted.identity, self.algorithm, title=wanted.called, again=wanted.again
+            self.dst, wanted.name, shape, wanted.read_from, self.algorithm, title=wanted.called, again=wanted.again
         )
         record = self.known.get(wanted.name)
         path = f"{self.dst}/{wanted.name}"
         try:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            return self._copy(wanted, part, None, "")
+            task = self._copy(wanted, part, None, "")
+            mending = record is not None and part.resumable and wanted.is_in(record)
+            return task._replace(record=record) if mending else task
         text = "it is not the wanted content" if record else "it was not staged here before"
         if stat.S_ISREG(found.st_mode) and not folder.through_link(self.dst, wanted.name):
             same = record if record is not None and wanted.is_in(record) else None

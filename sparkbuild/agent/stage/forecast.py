@@ -95,7 +95,7 @@ class _There:
                 return 0
         if f"{stem(item.name)}.chunks" not in self.parts:
             return shape.data
-        return Part(self.dst, item.name, shape, item.identity, self.algorithm).lacking()
+        return Part(self.dst, item.name, shape, item.read_from, self.algorithm).lacking()
 
     def _size(self, name: str) -> int | None:
         """The size of a file that staging keeps under its name when its content is right."""

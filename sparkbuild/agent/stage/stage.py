@@ -152,7 +152,7 @@ class _Staging:
         del tasks, todo
         self.wish.files.clear()
         if maker.written:
-            still.check(self.request, seen)
+            self._check_source(seen, maker.unproven)
         made = self._close_up(records, proven)
         return {
             "bytes": maker.written,
@@ -304,6 +304,18 @@ class _Staging:
         """True when a file that is replaced has to go first. Else it goes when the new one is whole."""
         need, min_free = sum(task.room for task in todo), int(self.request.get("min_free") or 0)
         return folder.room(self.dst) - need < min_free
+
+    def _check_source(self, seen: dict[str, int], unproven: list[str]) -> None:
+        """What was read from a source that is another by now goes, where no digest proves what it is."""
+        try:
+            still.check(self.request, seen)
+        except still.ChangedError as error:
+            with Held(self.dst) as held:
+                for name in sorted({*unproven} & {*error.names}):
+                    if folder.holds(self.dst, name):
+                        held.unlink(name)
+            raise
+
 
     def _close_up(self, records: list[Record], proven: dict[str, stamps.Stamp]) -> Ledger:
         """The ledger comes back when what it says is on the disk."""
