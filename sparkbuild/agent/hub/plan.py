@@ -63,9 +63,11 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     for entry in hubrepo.entries(place, commit):
         (skipped if matching(entry.path, globs) else wanted).append(entry)
     asked = _Asked(place, what["repo"], commit, *hubrepo.tree(place, commit), wanted, skipped, globs)
-    _refuse_incomplete(asked)
     _refuse_sparse(asked)
+    _refuse_incomplete(asked)
     blobs = _blobs(asked)
+    if asked.tree is None:
+        _refuse_unfinished(asked)
     files = [*(_blob(asked, name, found) for name, found in blobs.items()), *_real_files(asked)]
     again = f"remove it, then {_download(asked)}"
     files = [file._replace(again=again) for file in files]
@@ -93,8 +95,6 @@ def _refuse_incomplete(asked: _Asked) -> None:
     paths = {entry.path for entry in asked.wanted}
     expected = set(asked.tree.files) if asked.tree is not None else _indexed(asked) | shards.of_sets(paths)
     missing = sorted(path for path in expected - there if not matching(path, asked.globs))
-    if asked.tree is None and not missing:
-        _refuse_unfinished(asked)
     if missing:
         unfinished = _unfinished(asked, [asked.blob(path) for path in missing])
         raise AgentError(

@@ -315,7 +315,7 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
         for start in range(0, source.size, _BLOCK):
             got = source.read(buffer, start)
             whole.update(buffer[:got])
-            ends.feed(bytes(buffer[:got]))
+            ends.feed(buffer[:got])
             text = carry + buffer[:got]
             carry = text[-_CARRY:]
             for match in pattern.finditer(text):

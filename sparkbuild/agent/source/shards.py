@@ -22,6 +22,7 @@ _MOST = 10_000  # shards of a set that anybody has: a name may say any number
 _NAMED = re.compile(rb':\s*("[^"\\]{0,255}(?:\\.[^"\\]{0,255}){0,255}\.(?:safetensors|bin)")')
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BLOCK = 1 << 20
+_PIECE = 64 << 10
 _CARRY = 2048  # bytes; the name of a file is shorter, escaped or not
 _LONGEST = 1 << 20  # bytes of a string in an index, far more than any name has
 
@@ -98,11 +99,14 @@ class Whole:
     def __init__(self) -> None:
         self._depth, self._rest, self._opened = 0, b"", False
 
-    def feed(self, block: bytes) -> None:
+    def feed(self, block: bytes | memoryview) -> None:
         """One more block."""
-        if len(self._rest) > _LONGEST:  # a string without an end
-            return
-        text = _STRING.sub(b"", self._rest + block)
+        for at in range(0, len(block), _PIECE):
+            if len(self._rest) <= _LONGEST:  # else a string without an end
+                self._feed(bytes(block[at : at + _PIECE]))
+
+    def _feed(self, piece: bytes) -> None:
+        text = _STRING.sub(b"", self._rest + piece)
         at = text.find(b'"')
         text, self._rest = (text, b"") if at < 0 else (text[:at], text[at:])
         opened = text.count(b"{") + text.count(b"[")

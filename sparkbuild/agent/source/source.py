@@ -48,9 +48,9 @@ class FileSource:
         self._old: list[int] = []  # another thread may be reading from it, so it is closed at the end
         self.size = self.version.size
         if version and version != self.version.text:
-            found, self.version = self.version, versions.parsed(version)
             self.close()
-            self._compare(found)
+            what = "the source is not the one it was when this was planned"
+            raise _another(what, path, self.version, versions.parsed(version))
 
     def read(self, view: memoryview, offset: int) -> int:
         """Fill `view` from `offset`."""
@@ -84,15 +84,19 @@ class FileSource:
 
     def _compare(self, now: Version) -> None:
         if now != self.version:
-            found, wanted = versions.told(now, self.version)
-            raise AgentError(
-                "the source was changed while it was being read",
-                kind="integrity",
-                where=self.path,
-                found=found,
-                wanted=wanted,
-                next="run again when nothing writes to it any more; nothing of it was kept",
-            )
+            raise _another("the source was changed while it was being read", self.path, now, self.version)
+
+
+def _another(what: str, path: str, now: Version, before: Version) -> AgentError:
+    found, wanted = versions.told(now, before)
+    return AgentError(
+        what,
+        kind="integrity",
+        where=path,
+        found=found,
+        wanted=wanted,
+        next="run again when nothing writes to it any more; nothing of it was kept",
+    )
 
 
 def _open(path: str) -> tuple[Pages, Version]:

@@ -58,9 +58,10 @@ class Assessor(NamedTuple):
         try:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
-            task = self._copy(wanted, part, None, "")
-            mending = record is not None and part.resumable and wanted.is_in(record)
-            return task._replace(record=record) if mending else task
+            if record is not None and record.digest == self.algorithm and wanted.is_in(record):
+                part.go_on(record.chunks)
+                return self._copy(wanted, part, None, "")._replace(record=record if part.resumable else None)
+            return self._copy(wanted, part, None, "")
         text = "it is not the wanted content" if record else "it was not staged here before"
         if stat.S_ISREG(found.st_mode) and not folder.through_link(self.dst, wanted.name):
             same = record if record is not None and wanted.is_in(record) else None

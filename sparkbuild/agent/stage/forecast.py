@@ -6,6 +6,7 @@ import os
 import stat
 from typing import Any
 
+from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger import blocked as ground, digest, folder, ledger, owner as owned
 from sparkbuild.agent.ledger.draft import Draft
@@ -34,9 +35,9 @@ def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
         return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
     archives = Archives()
     try:
-        wish = wanted.of_request(query, archives)
+        wish = patience.bounded(lambda: wanted.of_request(query, archives))
         there = _There(dst, made, linked=bool(query.get("linked")))
-        blocked = there.blocked(wish) or there.strangers(wish, archives)
+        blocked = there.blocked(wish) or patience.bounded(lambda: there.strangers(wish, archives))
     except (AgentError, OSError) as error:
         if query["what"].get("kind") == "artifact":
             return nothing  # not fetched yet

@@ -13,6 +13,7 @@ import os
 import threading
 from typing import Any
 
+from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import blocked as ground, digest, folder, index, ledger, links, owner as owned, stamps
@@ -51,6 +52,11 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     blocked = ground.blocked(request, dst)
     if blocked is not None:
         raise blocked
+    with patience.watched(reporter):
+        return _staged(request, dst, reporter)
+
+
+def _staged(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, Any]:
     archives = Archives()
     try:
         wish = of_request(request, archives)
