@@ -44,14 +44,19 @@ def target(place: Place, link: str, text: str, seen: dict[str, str]) -> str:
     """What a snapshot's link names, one hop, as the kernel takes it (see nas.target): in the blobs of the repository as
     these are called here, whatever way led there. `seen` keeps where folders really are, for the links of one look.
     """
-    folder, name = os.path.split(os.path.join(os.path.dirname(link), text))
-    blobs = f"{place.path}/blobs"
-    for one in (folder, blobs):
-        if one not in seen:
-            seen[one] = _true(one)
-    if not seen[folder] or name in ("", ".", ".."):
+
+    def true(folder: str) -> str:
+        if folder not in seen:
+            seen[folder] = _true(folder)
+        return seen[folder]
+
+    here, blobs = os.path.dirname(link), f"{place.path}/blobs"
+    folder, name = os.path.split(os.path.join(here, text))
+    if name in ("", ".", ".."):
         return os.path.normpath(os.path.join(folder, name))
-    return os.path.join(blobs if seen[folder] == seen[blobs] else seen[folder], name)
+    # Of what is not there the text is all there is, from where the link really lies.
+    way = true(folder) or os.path.normpath(os.path.join(true(here), os.path.dirname(text)))
+    return os.path.join(blobs if way == (true(blobs) or f"{true(place.path)}/blobs") else way, name)
 
 
 def _true(folder: str) -> str:
