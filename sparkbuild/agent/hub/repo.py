@@ -20,6 +20,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 _SOME = 6  # names that a message shows
 _REF = 1024  # bytes of a ref that anyone would read
+_OF_A_MODEL = ("config.json", ".safetensors", ".gguf")
 _TREE = 8 << 20  # bytes, some 40,000 files: parsed, more would be too much memory for the agent
 
 
@@ -85,6 +86,9 @@ def _not_there(cache: str, repo: str, name: str) -> AgentError:
         return nas.empty("the hub cache is empty", cache, f"{name} in it")
     # Not taken by itself: of two caches, one in HF_HOME and one in its `hub`, the wrong one would be as good a guess.
     advice = f"hf download {repo} --cache-dir {cache}, or correct `src` of this staging block"
+    if model := next((found for found in nas.names(cache) if found.endswith(_OF_A_MODEL)), ""):
+        # A download into it would be 500 GB for a model that is there.
+        advice = f'{cache} is a model itself, it has {model}: kind = "files" stages it, without `repos`'
     return AgentError(
         f"the hub cache has no repository {repo}",
         kind="config",

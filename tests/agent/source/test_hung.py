@@ -47,8 +47,6 @@ SHORT = """
 import sparkbuild.agent.disk.patience as patience
 patience.TELL, patience.LOOK, patience.WORK = 0.3, 1.0, 1.5
 """
-    "import sparkbuild.agent.disk.patience as patience\npatience.TELL, patience.LOOK, patience.WORK = 0.3, 1.0, 1.5\n"
-)
 
 
 def test_a_plan_gives_it_up_and_says_what_does_not_answer(
