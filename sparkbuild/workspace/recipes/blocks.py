@@ -26,7 +26,6 @@ from sparkbuild.workspace.toml.findings import Findings, Path
 
 _ARCHIVE = "a .whl or .zip archive, or a plain file such as a .gguf"
 _KERNELS = ("dev", "proc", "sys")  # nothing is mounted over or in these
-_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -96,16 +95,6 @@ def _check_files(
 
 def _check_url(block: FilesStaging, here: Path, findings: Findings) -> None:
     wrong = url_wanted(block.src)
-    if wrong and _REPO.fullmatch(block.src):
-        findings.add(
-            (*here, "src"),
-            "a repository of the Hugging Face hub is no folder",
-            found=block.src,
-            wanted="an absolute path, artifact:<lock>/<component>, or a URL",
-            next_=f'kind = "hub-mirror" with repos = ["{block.src}"] and a hub cache as `src`; or the folder that it was '
-            "downloaded into with --local-dir",
-        )
-        return
     if wrong:
         findings.add(
             (*here, "src"),

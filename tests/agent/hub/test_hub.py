@@ -198,6 +198,10 @@ def test_the_wrong_level_is_told_not_guessed(tmp_path: Path) -> None:
         f"it is in {tmp_path}/flat:"
     )
     assert refused(tmp_path / "nowhere")["what"] == "the hub cache is not there"
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
+    said = refused(tmp_path / "model")["next"]
+    assert said == f'{tmp_path}/model is a model itself, it has config.json: kind = "files" stages it, without `repos`'
 
 
 def test_a_cache_without_links(source: Path, mirror: Mirror) -> None:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import tomli
 
-from sparkbuild.agent.rows import split as rowsplit
+from sparkbuild.agent.rows import split as rowsplit, tables
 from sparkbuild.agent.rows.packed import wish
 from sparkbuild.agent.rows.source import header_of
 from sparkbuild.agent.source.opened import Archives
@@ -517,3 +517,30 @@ def test_a_header_on_the_disk() -> None:
         4096,
         0,
     ]
+
+
+def test_two_files_with_one_tensor_and_no_index(tmp_path: Path) -> None:
+    """Which one is meant nobody can say: the last by its name is as good a guess as any."""
+    made = make(tmp_path / "m", vocab=50)
+    (made.folder / INDEX).unlink()
+    shard = made.folder / made.files[1]
+    (made.folder / "zz-copy.safetensors").write_bytes(shard.read_bytes())
+    said = refused(made.folder, kind="integrity")
+    assert "two files of the model have the same tensor" in said["what"]
+    assert f"in {made.files[1]} and zz-copy.safetensors" in said["found"]
+
+
+def test_an_index_with_names_that_are_not_ascii(tmp_path: Path) -> None:
+    """json.dumps writes them with escapes."""
+    made = make(tmp_path / "m", vocab=50)
+    index = made.folder / INDEX
+    value = json.loads(index.read_text())
+    value["weight_map"] |= {"modèle.wkv": made.files[1]}
+    index.write_text(json.dumps(value))
+    assert "\\u00e8" in index.read_text()
+    assert len(plan(made.folder).files) == 2
+    found, _ = tables._weight_map(str(index))
+    assert set(found.values()) == {made.files[1], made.files[14]}
+    named = {f"modèle.{name}": file for name, file in found.items()}
+    index.write_text(json.dumps({"weight_map": named}))
+    assert tables._weight_map(str(index))[0] == named

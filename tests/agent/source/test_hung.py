@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,28 +12,13 @@ from sparkbuild.agent.disk import nas, patience
 from sparkbuild.agent.stage import verify
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.agent.driver import finish, key, start
-
-LAZY = 2  # MNT_DETACH
-_libc = ctypes.CDLL(None, use_errno=True)
+from tests.hungfs import hangs
 
 
 @pytest.fixture
 def hung(tmp_path: Path) -> Iterator[Path]:
-    """A mounted folder; whoever looks into it waits until the test is over."""
-    if os.geteuid() or not os.path.exists("/dev/fuse"):
-        pytest.skip("mounting a file system needs root and /dev/fuse")
-    folder = tmp_path / "nas"
-    folder.mkdir()
-    server = os.open("/dev/fuse", os.O_RDWR)  # nobody ever reads it
-    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
-    if _libc.mount(b"nas", str(folder).encode(), b"fuse", 0, options):
-        os.close(server)
-        pytest.skip(f"mount: {os.strerror(ctypes.get_errno())}")
-    try:
+    with hangs(tmp_path / "nas") as folder:
         yield folder
-    finally:
-        os.close(server)  # all that wait get ENOTCONN
-        _libc.umount2(str(folder).encode(), LAZY)
 
 
 def request(hung: Path, tmp_path: Path) -> dict[str, object]:
