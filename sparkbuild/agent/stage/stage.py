@@ -322,7 +322,6 @@ class _Staging:
                         held.unlink(name)
             raise
 
-
     def _close_up(self, records: list[Record], proven: dict[str, stamps.Stamp]) -> Ledger:
         """The ledger comes back when what it says is on the disk."""
         pointers = tuple(self.wish.links)
