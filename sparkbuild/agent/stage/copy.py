@@ -122,8 +122,7 @@ def _no_better(part: Part, source: Source, index: int, chunks: int) -> AgentErro
         where=source.path,
         found=f"another content in chunk {index + 1} of {chunks}, bytes {index * CHUNK} to {(index + 1) * CHUNK}",
         wanted="the content that it was staged with",
-        next=f"{part.again or ANEW}, then run again; what is right of {part.title} on this node is kept until then, in "
-        f"{os.path.dirname(part.path)}",
+        next=f"{part.again or ANEW}, then run again; {part.title} on this node stays as it is until then",
     )
 
 
