@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.held import Held
@@ -73,7 +73,14 @@ class Maker:
         self._dst, self._copier, self._opener, self._draft = dst, copier, opener, draft
         self._guard = threading.Lock()
         self.written = self.copied = self.mended = 0
-        self.unproven: list[str] = []  # files of which only the version of their source says what they are
+        self._unproven: list[str] = []  # files of which only the version of their source says what they are
+
+    def forget(self, names: Collection[str]) -> None:
+        """Remove what was made of a source that is another by now, where no digest proves what it is."""
+        with Held(self._dst) as held:
+            for name in sorted({*self._unproven} & {*names}):
+                if folder.holds(self._dst, name):
+                    held.unlink(name)
 
     def make(self, task: Task, small: memoryview) -> tuple[Record, stamps.Stamp]:
         """One file, on the disk when this returns; its record and the stamp of it."""
@@ -125,7 +132,7 @@ class Maker:
             self._draft.add(record)  # before the rename: a kill in between finds a whole part, not an unknown file
             self.written += copied.written
             if not known and not right:
-                self.unproven.append(wanted.name)
+                self._unproven.append(wanted.name)
             self.copied += task.do != REPAIR
             if task.do == REPAIR:
                 self.mended += copied.fetched if mended is None else mended.fetched
