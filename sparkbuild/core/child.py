@@ -80,8 +80,9 @@ def end(process: subprocess.Popen[bytes], grace: float = GRACE) -> None:
             while _signal_group(process.pid, 0) and time.monotonic() < deadline:
                 time.sleep(0.05)
             _signal_group(process.pid, signal.SIGKILL)
-        process.wait()
-        _tether.release(process.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one that waits for a NAS that hangs cannot be killed
+            process.wait(timeout=grace)
+            _tether.release(process.pid)
     finally:
         with _guard:
             _live.discard(process)

@@ -9,6 +9,7 @@ from typing import Any
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Agent, Kind
+from sparkbuild.nodes import waiting
 from sparkbuild.nodes.ask import everywhere
 
 Fact = dict[str, Any]
@@ -61,7 +62,8 @@ class Observer:
     def _ask(self, node: str, goals: list[Goal]) -> dict[str, Fact]:
         queries = [{"scheme": goal.uri.scheme, **self._kinds[goal.uri.scheme].query(goal)} for goal in goals]
         try:
-            facts = self._agent(node).call("facts", {"queries": queries}).get("facts") or []
+            with waiting.told(node, waiting.sources(queries)):
+                facts = self._agent(node).call("facts", {"queries": queries}).get("facts") or []
             if len(facts) != len(goals):
                 raise NodeError(f"the agent on {node} answered {len(facts)} questions of {len(goals)}")
         except SparkbuildError as error:

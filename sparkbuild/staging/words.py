@@ -13,9 +13,13 @@ def lines(about: dict[str, Any]) -> list[str]:
         return [_table(layer, table, int(about["rank"])) for layer, table in about["tables"].items()]
     if "commit" in about:
         return [_mirror(about), *unchecked(about)]
-    if about.get("unused_skip"):
-        return [_vain(about)]
-    return []
+    return [*([_vain(about)] if about.get("unused_skip") else []), *_left_out(about)]
+
+
+def _left_out(about: dict[str, Any]) -> list[str]:
+    return [
+        f"left out: {folder}, {count(files, 'file')} of a tool" for folder, files in about.get("left_out", {}).items()
+    ]
 
 
 def _table(layer: str, table: dict[str, Any], rank: int) -> str:

@@ -2,7 +2,8 @@
 
 NFS answers `stat` from a cache that is seconds old, and "there is no such file" from one that is up to 45 s old; an
 open descriptor and the list of an open folder are true. ESTALE and EIO come when a server restarts or a file was
-replaced between two steps; they pass, or they are told after a few tries.
+replaced between two steps; they pass, or they are told after a few tries. Whatever goes wrong names the path here, and
+never a file of ours that the bytes were meant for.
 """
 
 from __future__ import annotations
@@ -10,43 +11,93 @@ from __future__ import annotations
 import errno
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from sparkbuild.agent.wire.protocol import AgentError
 
 PAUSES = (0.1, 0.4, 1.0, 2.0)  # seconds before each further try
 _PASSING = (errno.ESTALE, errno.EIO)
+# What a path is, or that it may not be used, who asked knows how to tell. All else is the file system's own trouble: a
+# server that is away (ETIMEDOUT), a FUSE program that died (ENOTCONN), a ticket that ran out.
+_OF_THE_PATH = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EINVAL,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENXIO,
+    errno.EACCES,
+    errno.EPERM,
+)
 _T = TypeVar("_T")
+_asked: dict[int, tuple[str, float]] = {}  # by thread: what it waits for, and since when
 
 _EMPTY_PATH, _FORCE_SYNC, _BASIC = 0x1000, 0x2000, 0x7FF  # statx(2): of the descriptor itself; ask the server; all
 _STATX = 256  # bytes of its answer
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how mountinfo writes a space
 
 
-def patient(path: str, look: Callable[[], _T]) -> _T:
-    """What `look` returns; tried again while the NAS has trouble. Raises AgentError at last, other OSErrors at once."""
-    for pause in PAUSES:
+def patient(path: str, look: Callable[[], _T], mend: Callable[[], None] | None = None) -> _T:
+    """What `look` returns; tried again while the NAS has trouble, after `mend`, whose own OSErrors count as one more.
+
+    Raises AgentError, kind node, for trouble that stays, and OSError for what the path itself is. Both name the path,
+    which the system does not for an open file.
+    """
+    me = threading.get_ident()
+    outer = _asked.get(me)
+    _asked[me] = (path, time.monotonic())
+    try:
+        return _patient(path, look, mend)
+    finally:
+        if outer is None:
+            del _asked[me]
+        else:
+            _asked[me] = outer
+
+
+def waited(thread: int | None = None) -> tuple[str, float]:
+    """What is being asked for longest (by one thread, or by any), and for how many seconds; ("", 0.0) for nothing."""
+    now = time.monotonic()
+    asked = list(_asked.values()) if thread is None else [one for one in (_asked.get(thread),) if one is not None]
+    return max(((path, now - since) for path, since in asked), key=itemgetter(1), default=("", 0.0))
+
+
+def _patient(path: str, look: Callable[[], _T], mend: Callable[[], None] | None) -> _T:
+    for pause in (*PAUSES, None):
         try:
             return look()
         except OSError as error:
-            if error.errno not in _PASSING:
+            if error.errno in _OF_THE_PATH:
+                if not isinstance(error.filename, str | bytes):
+                    error.filename = path
                 raise
+            if error.errno not in _PASSING or pause is None:
+                raise _trouble(path, error) from error
         time.sleep(pause)
-    try:
-        return look()
-    except OSError as error:
-        if error.errno not in _PASSING:
-            raise
-        raise AgentError(
-            "the file system of the source has trouble",
-            kind="node",
-            where=path,
-            found=f"{os.strerror(error.errno or 0)}, {len(PAUSES) + 1} times in {sum(PAUSES):.1f} s",
-            next="look at the mount and at the NAS, then run again: it goes on where it stopped",
-        ) from error
+        if mend is not None:
+            with suppress(OSError):
+                mend()
+    raise AssertionError
+
+
+def _trouble(path: str, error: OSError) -> AgentError:
+    passing = error.errno in _PASSING
+    tries = f", {len(PAUSES) + 1} times in {sum(PAUSES):.1f} s" if passing else ""
+    return AgentError(
+        "the file system of the source has trouble",
+        kind="node",
+        where=path,
+        found=f"{errno.errorcode.get(error.errno or 0, 'an error')} ({error.strerror}){tries}",
+        wanted="a file system that answers",
+        next="look at the mount and at the NAS, then run again: it goes on where it stopped",
+    )
 
 
 def link(path: str) -> str:
@@ -57,6 +108,18 @@ def link(path: str) -> str:
         if os.path.basename(path) not in names(os.path.dirname(path)):
             raise
         return _text(path)  # it was not there a while ago, which NFS remembers; the list of the folder made it look
+
+
+def target(link: str, text: str) -> str:
+    """Where a link leads, one hop of it: what `text` names may be a link again. The folders on the way are followed as
+    the kernel does, for `..` behind a linked folder is not the folder that stands before it in the text.
+
+    Raises FileNotFoundError or NotADirectoryError when there is no such way.
+    """
+    folder, name = os.path.split(os.path.join(os.path.dirname(link), text))
+    if name in ("", ".", ".."):
+        return true_path(os.path.join(folder, name))
+    return os.path.join(true_path(folder), name)
 
 
 def _text(path: str) -> str:
@@ -87,11 +150,6 @@ def _statx() -> Callable[[int], Any] | None:
     except (ImportError, OSError, AttributeError):  # no ctypes, no such call in this libc
         return None
     return lambda fd: call(fd, b"", _EMPTY_PATH | _FORCE_SYNC, _BASIC, ctypes.create_string_buffer(_STATX))
-
-
-def version(found: os.stat_result) -> dict[str, int]:
-    """What tells a file whose name says nothing of its content from what it was before; of an open descriptor."""
-    return {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "ctime_ns": found.st_ctime_ns}
 
 
 def names(folder: str) -> list[str]:

@@ -15,7 +15,7 @@ from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.hub import links as hublinks, repo as hubrepo
 from sparkbuild.agent.ledger import ledger, stamps
 from sparkbuild.agent.ledger.ledger import Ledger, Record
-from sparkbuild.agent.source import safetensors
+from sparkbuild.agent.source import safetensors, shards
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -80,6 +80,7 @@ def wish(what: dict[str, Any], store: str, dst: str, bound: dict[str, str] | Non
     else:
         found = {name: Entry(name, POINTER, f"{mirror.path}/{file}") for name, file in snapshot.items()}
         found |= _over(over)
+        _refuse_indexed(found, dst)
     _refuse_both(found, dst)
     mounts = [{"source": dst, "target": what["target"], "read_only": True}]
     mounts += [_mount(what["target"], entry) for entry in found.values() if entry.how == EMPTY]
@@ -220,7 +221,7 @@ def _file(place: hublinks.Place, commit: str, entry: hubrepo.Entry) -> str:
     link = f"{place.path}/snapshots/{commit}/{entry.path}"
     file = link
     if entry.text:
-        way = hublinks.follow(place, hublinks.blob_of(place, link, entry.text))
+        way = hublinks.follow(place, hublinks.blob_of(place, link, entry.text, entry.target))
         file = way.file
         if not way.whole:
             raise AgentError(
@@ -230,8 +231,25 @@ def _file(place: hublinks.Place, commit: str, entry: hubrepo.Entry) -> str:
                 found="; ".join((f"{link} -> {entry.text}", *way.hops)),
                 next="download that file again, or narrow `binds`",
             )
-    hubrepo.size_of(file)
+    hubrepo.version_of(file)
     return file
+
+
+def _refuse_indexed(entries: dict[str, Entry], dst: str) -> None:
+    """Every shard that an index of the folder names is in the folder: engines read what the index says."""
+    for name, entry in entries.items():
+        if not name.endswith(shards.INDEXES):
+            continue
+        missing = sorted(shards.of_index(entry.path, name) - set(entries))
+        if missing:
+            raise AgentError(
+                "the index of a composed folder names files that are nowhere in it",
+                kind="integrity",
+                where=f"{dst}/{name}",
+                found=f"{hubrepo.files(len(missing))} missing: {hubrepo.shown(missing)}",
+                wanted="each in the mirror, or in a block that is laid over it",
+                next="take them out of `skip` of the mirror's block, or name the block that has them in `over`",
+            )
 
 
 def _over(folders: list[Staged]) -> dict[str, Entry]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
@@ -39,9 +40,38 @@ class Way(NamedTuple):
     whole: bool
 
 
-def blob_of(place: Place, link: str, text: str) -> str:
-    """The name of the blob that a snapshot's link names. Raises AgentError when it names no blob of this repository."""
-    name = _in_blobs(place, link, text)
+def target(place: Place, link: str, text: str, seen: dict[str, str]) -> str:
+    """What a snapshot's link names, one hop, as the kernel takes it (see nas.target): in the blobs of the repository as
+    these are called here, whatever way led there. `seen` keeps where folders really are, for the links of one look.
+    """
+
+    def true(folder: str) -> str:
+        if folder not in seen:
+            seen[folder] = _true(folder)
+        return seen[folder]
+
+    here, blobs = os.path.dirname(link), f"{place.path}/blobs"
+    folder, name = os.path.split(os.path.join(here, text))
+    if name in ("", ".", ".."):
+        return os.path.normpath(os.path.join(folder, name))
+    # Of what is not there the text is all there is, from where the link really lies.
+    way = true(folder) or os.path.normpath(os.path.join(true(here), os.path.dirname(text)))
+    return os.path.join(blobs if way == (true(blobs) or f"{true(place.path)}/blobs") else way, name)
+
+
+def _true(folder: str) -> str:
+    """Where a folder is, "" when there is none."""
+    try:
+        return nas.true_path(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+
+
+def blob_of(place: Place, link: str, text: str, to: str) -> str:
+    """The name of the blob that a snapshot's link names; `to` is its target. Raises AgentError when it names no blob of
+    this repository.
+    """
+    name = _in_blobs(place, text, to)
     if name is None:
         raise AgentError(
             "a link of the snapshot does not lead into the blobs of its repository",
@@ -63,13 +93,12 @@ def blob_of(place: Place, link: str, text: str) -> str:
     return name
 
 
-def _in_blobs(place: Place, link: str, text: str) -> str | None:
-    target = os.path.normpath(os.path.join(os.path.dirname(link), text))
+def _in_blobs(place: Place, text: str, to: str) -> str | None:
     blobs = f"{place.path}/blobs/"
-    if target.startswith(blobs):
-        return target[len(blobs) :]
+    if to.startswith(blobs):
+        return to[len(blobs) :]
     # An absolute link was written where the cache was then: in a container, on another mount, before it was moved.
-    _, found, name = target.rpartition(f"/{place.name}/blobs/") if text.startswith("/") else ("", "", "")
+    _, found, name = to.rpartition(f"/{place.name}/blobs/") if text.startswith("/") else ("", "", "")
     return name if found else None
 
 
@@ -99,13 +128,15 @@ def follow(place: Place, blob: str) -> Way:
 
 
 def _next(place: Place, link: str, text: str) -> str:
-    target = os.path.normpath(os.path.join(os.path.dirname(link), text))
-    if target.startswith(f"{place.cache}/"):
-        return target
+    to, top = os.path.normpath(os.path.join(os.path.dirname(link), text)), place.cache
+    with suppress(FileNotFoundError, NotADirectoryError):  # of a link to nothing the text is all there is
+        to, top = nas.target(link, text), nas.true_path(place.cache)
+    if to.startswith(f"{top}/"):
+        return place.cache + to[len(top) :]
     if text.startswith("/"):
-        if stored := _IN_STORE.fullmatch(target):
+        if stored := _IN_STORE.fullmatch(to):
             return place.cache + stored[1]
-        _, found, name = target.rpartition(f"/{place.name}/blobs/")
+        _, found, name = to.rpartition(f"/{place.name}/blobs/")
         if found:
             return f"{place.path}/blobs/{name}"
     raise AgentError(

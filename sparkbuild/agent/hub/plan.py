@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shlex
 from typing import Any, NamedTuple
 
@@ -19,16 +18,11 @@ from sparkbuild.agent.hub import links as hublinks, repo as hubrepo
 from sparkbuild.agent.hub.links import Place
 from sparkbuild.agent.hub.repo import Entry, Tree
 from sparkbuild.agent.ledger.titles import title
-from sparkbuild.agent.source import shards, sparse as localrows
+from sparkbuild.agent.source import shards, sparse as localrows, whole
 from sparkbuild.agent.source.opened import Archives
+from sparkbuild.agent.source.version import Version
 from sparkbuild.agent.source.wish import Link, Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
-
-_INDEX = ".safetensors.index.json"
-# An index of 100,000 tensors is 9 MB, and ten times as much once it is parsed: more memory than the agent may take.
-# Its only values that end in .safetensors are those of `weight_map`. Whether it is whole its own hash tells.
-_SHARD = re.compile(rb':\s*"([^"\\]{1,255}\.safetensors)"')
-_BLOCK = 1 << 20
 
 
 class _Asked(NamedTuple):
@@ -69,9 +63,11 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     for entry in hubrepo.entries(place, commit):
         (skipped if matching(entry.path, globs) else wanted).append(entry)
     asked = _Asked(place, what["repo"], commit, *hubrepo.tree(place, commit), wanted, skipped, globs)
-    _refuse_incomplete(asked)
     _refuse_sparse(asked)
+    _refuse_incomplete(asked)
     blobs = _blobs(asked)
+    if asked.tree is None:
+        _refuse_unfinished(asked)
     files = [*(_blob(asked, name, found) for name, found in blobs.items()), *_real_files(asked)]
     again = f"remove it, then {_download(asked)}"
     files = [file._replace(again=again) for file in files]
@@ -96,7 +92,8 @@ def _refuse_incomplete(asked: _Asked) -> None:
             next="correct `skip` of this staging block" if asked.skipped else _download(asked),
         )
     there = {entry.path for entry in (*asked.wanted, *asked.skipped)}
-    expected = set(asked.tree.files) if asked.tree is not None else _indexed(asked)
+    paths = {entry.path for entry in asked.wanted}
+    expected = set(asked.tree.files) if asked.tree is not None else _indexed(asked) | shards.of_sets(paths)
     missing = sorted(path for path in expected - there if not matching(path, asked.globs))
     if missing:
         unfinished = _unfinished(asked, [asked.blob(path) for path in missing])
@@ -107,6 +104,21 @@ def _refuse_incomplete(asked: _Asked) -> None:
             found=f"{len(missing)} of {len(expected)} files are missing: {hubrepo.shown(missing)}{unfinished}",
             wanted="every file of the commit, but those that `skip` leaves out",
             next=f"{_download(asked)}; or put what is not needed into `skip`",
+        )
+
+
+def _refuse_unfinished(asked: _Asked) -> None:
+    """Without a tree nobody knows which file a broken off download is of, nor whether it is of this revision."""
+    blobs = nas.names(f"{asked.place.path}/blobs")
+    parts = [name for name in blobs if name.endswith(".incomplete") and name.partition(".")[0] not in blobs]
+    if parts:
+        raise AgentError(
+            "a download into the hub cache did not end, and nothing tells which file it is of",
+            kind="integrity",
+            where=f"{asked.place.path}/blobs",
+            found=hubrepo.shown(parts),
+            wanted=f"no unfinished download, or trees/{asked.commit}.json, which tells what the commit consists of",
+            next=f"{_download(asked)}; what is left then is of another revision: remove it",
         )
 
 
@@ -136,31 +148,18 @@ def _indexed(asked: _Asked) -> set[str]:
     """The shards that the indexes of the snapshot name."""
     found = set()
     for entry in asked.wanted:
-        if entry.path.endswith(_INDEX):
+        if entry.path.endswith(shards.INDEXES):
             way = _way(asked, entry)
-            folder = os.path.dirname(entry.path)
             if way.whole:
-                found |= {os.path.join(folder, name) for name in _shards(way.file)}
+                found |= shards.of_index(way.file, entry.path)
     return found
-
-
-def _shards(index: str) -> set[str]:
-    def look() -> set[bytes]:
-        found: set[bytes] = set()
-        rest = b""
-        for block in nas.blocks(index, _BLOCK):
-            rest = rest[-512:] + block
-            found |= set(_SHARD.findall(rest))
-        return found
-
-    return {name.decode(errors="replace") for name in nas.patient(index, look)}
 
 
 def _way(asked: _Asked, entry: Entry) -> hublinks.Way:
     link = asked.path(entry.path)
     if not entry.text:
         return hublinks.Way(link, (), whole=True)
-    way = hublinks.follow(asked.place, hublinks.blob_of(asked.place, link, entry.text))
+    way = hublinks.follow(asked.place, hublinks.blob_of(asked.place, link, entry.text, entry.target))
     return way._replace(hops=(f"{link} -> {entry.text}", *way.hops))
 
 
@@ -171,7 +170,7 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
     for entry in asked.wanted:
         if not entry.text:
             continue
-        blob = hublinks.blob_of(asked.place, asked.path(entry.path), entry.text)
+        blob = hublinks.blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)
         _refuse_another(asked, entry, blob)
         if blob in found:
             continue
@@ -197,7 +196,7 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
 def _refuse_shared(asked: _Asked) -> None:
     """Two files of one sharded set with one blob, unless the commit itself has them so."""
     linked = [entry for entry in asked.wanted if entry.text and not asked.blob(entry.path)]
-    places = ((one.path, hublinks.blob_of(asked.place, asked.path(one.path), one.text)) for one in linked)
+    places = ((one.path, hublinks.blob_of(asked.place, asked.path(one.path), one.text, one.target)) for one in linked)
     same = shards.with_one_content(places)
     if same is not None:
         one, other, blob = same
@@ -230,13 +229,14 @@ def _blob(asked: _Asked, name: str, found: tuple[str, Entry]) -> Wanted:
     file, entry = found
     identity = {"kind": "hub-blob", "etag": name}
     source = {"kind": "file", "path": file}
-    wanted = Wanted(f"blobs/{name}", source, _size(asked, file, entry), "", identity)
+    wanted = Wanted(f"blobs/{name}", source, _version(asked, file, entry).size, "", identity)
     return _hashed(wanted._replace(title=title(wanted.name, [entry.path])), name)
 
 
-def _size(asked: _Asked, file: str, entry: Entry) -> int:
-    """Bytes of a file of the source. What the tree says of them is only good for an early no: its hash decides."""
-    size = hubrepo.size_of(file)
+def _version(asked: _Asked, file: str, entry: Entry) -> Version:
+    """Of a file of the source. What the tree says of its size is only good for an early no: its hash decides."""
+    version = hubrepo.version_of(file)
+    size = version.size
     wanted = asked.tree.size(entry.path) if asked.tree is not None else None
     if wanted not in (None, size):
         raise AgentError(
@@ -247,7 +247,7 @@ def _size(asked: _Asked, file: str, entry: Entry) -> int:
             wanted=f"{wanted} bytes, the size of {entry.path} in trees/{asked.commit}.json",
             next=f"remove it, then {_download(asked)}",
         )
-    return size
+    return version
 
 
 def _hashed(wanted: Wanted, name: str) -> Wanted:
@@ -265,14 +265,18 @@ def _real_files(asked: _Asked) -> list[Wanted]:
         identity = {"kind": "hub-file", "repo": asked.repo, "commit": asked.commit, "path": entry.path}
         if blob:
             identity["lfs_sha256" if len(blob) == 64 else "blob_id"] = blob
+        version = _version(asked, file, entry)
         name, source = f"snapshots/{asked.commit}/{entry.path}", {"kind": "file", "path": file}
-        wanted = Wanted(name, source, _size(asked, file, entry), "", identity)
+        if not blob:  # nothing says what it is by content
+            whole.refuse_part(file, entry.path, version.size, _download(asked))
+            identity["version"] = source["version"] = version.text
+        wanted = Wanted(name, source, version.size, "", identity)
         found.append(_hashed(wanted, blob) if blob else wanted)
     return found
 
 
 def _link(asked: _Asked, entry: Entry) -> Link:
-    blob = hublinks.blob_of(asked.place, asked.path(entry.path), entry.text)
+    blob = hublinks.blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)
     up = "../" * (2 + entry.path.count("/"))
     return Link(f"snapshots/{asked.commit}/{entry.path}", f"{up}blobs/{blob}")
 

@@ -9,22 +9,27 @@ import stat
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.disk import nas
+from sparkbuild.agent.hub import links as hublinks
 from sparkbuild.agent.hub.links import HASH, Place
 from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
+from sparkbuild.agent.source import version as versions
+from sparkbuild.agent.source.version import Version
 from sparkbuild.agent.wire.protocol import AgentError
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 _SOME = 6  # names that a message shows
 _REF = 1024  # bytes of a ref that anyone would read
+_OF_A_MODEL = ("config.json", ".safetensors", ".gguf")
 _TREE = 8 << 20  # bytes, some 40,000 files: parsed, more would be too much memory for the agent
 
 
 class Entry(NamedTuple):
-    """One path of a snapshot: a link with its text, or ("") a real file."""
+    """One path of a snapshot: a link with its text and its target (see links.target), or ("") a real file."""
 
     path: str
     text: str
+    target: str = ""
 
 
 class Tree(NamedTuple):
@@ -81,6 +86,9 @@ def _not_there(cache: str, repo: str, name: str) -> AgentError:
         return nas.empty("the hub cache is empty", cache, f"{name} in it")
     # Not taken by itself: of two caches, one in HF_HOME and one in its `hub`, the wrong one would be as good a guess.
     advice = f"hf download {repo} --cache-dir {cache}, or correct `src` of this staging block"
+    if model := next((found for found in nas.names(cache) if found.endswith(_OF_A_MODEL)), ""):
+        # A download into it would be 500 GB for a model that is there.
+        advice = f'{cache} is a model itself, it has {model}: kind = "files" stages it, without `repos`'
     return AgentError(
         f"the hub cache has no repository {repo}",
         kind="config",
@@ -178,7 +186,7 @@ def entries(place: Place, commit: str) -> list[Entry]:
     for names that no staged file can have, and for what is neither link nor file.
     """
     top = f"{place.path}/snapshots/{commit}"
-    found, folders = [], [""]
+    found, folders, seen = [], [""], dict[str, str]()
     while folders:
         folder = folders.pop()
         for name in nas.names(f"{top}/{folder}"):
@@ -196,7 +204,8 @@ def entries(place: Place, commit: str) -> list[Entry]:
             if not text and nas.is_folder(f"{top}/{path}"):
                 folders.append(f"{path}/")
             elif text or not name.endswith(".incomplete"):
-                found.append(Entry(path, text))
+                target = hublinks.target(place, f"{top}/{path}", text, seen) if text else ""
+                found.append(Entry(path, text, target))
     return sorted(found)
 
 
@@ -223,8 +232,8 @@ def tree(place: Place, commit: str) -> tuple[Tree | None, str]:
     return Tree(files, data), ""
 
 
-def size_of(path: str) -> int:
-    """Bytes of a regular file, as its open descriptor tells. Raises AgentError when something else is there."""
+def version_of(path: str) -> Version:
+    """Of a regular file, as its open descriptor tells. Raises AgentError when something else is there."""
     try:
         found = nas.status(path)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -255,4 +264,4 @@ def size_of(path: str) -> int:
             wanted="a regular file, or a link to one",
             next="put it into `skip` of this staging block",
         )
-    return found.st_size
+    return versions.of(found)

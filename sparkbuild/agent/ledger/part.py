@@ -54,7 +54,19 @@ class Part:
     """
 
     # There is one for each file of a folder, of which there may be 100,000.
-    __slots__ = ("_algorithm", "_dst", "_fd", "_first", "_known", "_source", "again", "name", "shape", "title")
+    __slots__ = (
+        "_algorithm",
+        "_dst",
+        "_fd",
+        "_first",
+        "_known",
+        "_renewed",
+        "_source",
+        "again",
+        "name",
+        "shape",
+        "title",
+    )
 
     def __init__(
         self,
@@ -70,7 +82,7 @@ class Part:
         self.name, self.shape, self.title, self.again, self._algorithm = name, shape, title or name, again, algorithm
         self._dst, self._source = dst, source
         self._known = self._read() if source else b""
-        self._fd, self._first = -1, 0
+        self._fd, self._first, self._renewed = -1, 0, False
 
     @property
     def path(self) -> str:
@@ -149,6 +161,13 @@ class Part:
                 held.rename(f"{self._stem}.part", self.name)
                 self.remove()
 
+    def go_on(self, chunks: bytes) -> None:
+        """Go on with what a mending left, if it left anything. These digests say which of its chunks are right,
+        whatever they were read from. Nothing is written yet.
+        """
+        if os.path.isfile(self.path) and not os.path.islink(self.path):
+            self._known, self._renewed = chunks, True
+
     @contextmanager
     def opened(self) -> Iterator[Pages]:
         """The part open for reading and writing, begun anew unless chunks of it are known."""
@@ -163,7 +182,10 @@ class Part:
                 self._fd = held.open(f"{self._stem}.chunks", os.O_RDWR | os.O_CREAT)
             header = self._header
             self._first = len(header)
-            if not self._known:
+            if self._renewed:
+                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, header + self._known, 0)
+            elif not self._known:
                 blank = self.shape.blank(self._algorithm) if self.shape.sparse else b""
                 os.pwrite(self._fd, header + blank, 0)
             yield Pages(fd)

@@ -50,6 +50,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
         source = {
             "kind": kind,
             "path": shard.path,
+            "version": shard.version.text,
             "link": shard.link,
             "layer": table.layer,
             "lo": share.lo,
@@ -175,7 +176,7 @@ def span(share: Share, part: str) -> tuple[int, int]:
 def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, Any]:
     """What these rows are by content. The name of the blob says it in a hub cache; elsewhere there is only what is said
     around the table, so a few rows speak too: another table may well have the same header. A change of other rows shows
-    in size, mtime or ctime of the shard, as for plainfolder.
+    in the version of the shard, as for plainfolder.
     """
     shard = share.table.shard
     found = {
@@ -197,7 +198,7 @@ def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, A
         "index_sha256": model.index_sha256,
         "config_sha256": model.config_sha256,
         "sample": _sample(share),
-        **({} if len(shard.blob) == _SHA1 else shard.version),
+        **({} if len(shard.blob) == _SHA1 else shard.version.numbers),
     }
 
 
@@ -206,7 +207,7 @@ def _sample(share: Share) -> str:
     count = share.hi - share.lo
     picked = sorted({share.lo + (count - 1) * n // (_SAMPLES - 1) for n in range(_SAMPLES)}) if count else []
     whole = hashlib.sha256()
-    source = FileSource(share.table.shard.path)
+    source = FileSource(share.table.shard.path, share.table.shard.version.text)
     try:
         for row in picked:
             for start, width in ((share.table.weight.start, WEIGHT_BYTES), (share.table.scale.start, SCALE_BYTES)):

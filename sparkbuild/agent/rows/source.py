@@ -54,9 +54,9 @@ def header_of(kind: str, layer: int, lo: int, hi: int, rows: int) -> bytes:
 class RowSource:
     """See sources.Source. Takes 5 MiB at most, whatever the size of the table.
 
-    Of a description that `rows.wish` made: {"kind": "packed" or "page15", "path", "link", "layer", "lo", "hi", "rows",
-    "weight" and "scale" (first byte of row 0), "shard_bytes", "header_bytes", "header_sha256"}. Raises AgentError when
-    the shard is not the one that was described.
+    Of a description that `rows.wish` made: {"kind": "packed" or "page15", "path", "version", "link", "layer", "lo",
+    "hi", "rows", "weight" and "scale" (first byte of row 0), "shard_bytes", "header_bytes", "header_sha256"}. Raises
+    AgentError when the shard is not the one that was described.
     """
 
     def __init__(self, desc: dict[str, Any], interleave: Interleave | None = None) -> None:
@@ -67,7 +67,7 @@ class RowSource:
         self._header = header_of(desc["kind"], desc["layer"], desc["lo"], desc["hi"], desc["rows"])
         self._weights = _Rows(WEIGHT, desc["weight"], desc["hi"])
         self._scales = _Rows(SCALE, desc["scale"], desc["hi"])
-        self._file = FileSource(self.path)
+        self._file = FileSource(self.path, desc["version"])
         self._files = [self._file]  # of the weights, and of the scales: see FileSource.again
         try:
             self._check_shard()

@@ -42,7 +42,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
             "complete_shard": complete,
             "tables": [identity_of(what, model, share) for share in of_shard],
         }
-        source = {"kind": "file", "path": shard.path}
+        source = {"kind": "file", "path": shard.path, "version": shard.version.text}
         files.append(Wanted(name, source, shard.size, sha256, identity, extents=extents, again=_AGAIN))
         data = sum(end - start for start, end in extents)
         about["shards"][name] = {"bytes": shard.size, "data": data, "blob": shard.blob}

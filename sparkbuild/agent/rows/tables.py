@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger.ledger import safe_name
 from sparkbuild.agent.rows import split as rowsplit
-from sparkbuild.agent.source import safetensors
+from sparkbuild.agent.source import safetensors, shards
 from sparkbuild.agent.source.safetensors import Header, Tensor
 from sparkbuild.agent.source.source import FileSource
+from sparkbuild.agent.source.version import Version
 from sparkbuild.agent.wire.protocol import AgentError
 
 INDEX, CONFIG = "model.safetensors.index.json", "config.json"
@@ -32,12 +33,16 @@ _AGAIN = "compare it with the one it was downloaded or copied from, and fetch it
 _SRC = "correct `src` of this staging block: a checkpoint with Engram tables, such as DeepSeek V4.1"
 _OF_TABLE = re.compile(r"(?:.*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale)", re.DOTALL)
 _PARTS = {"weight": ("F8_E4M3", WEIGHT_BYTES), "scale": ("F8_E8M0", SCALE_BYTES)}
-_ENTRY = rb'"((?:[^"\\]*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale))"\s*:\s*"([^"\\]*)"'
+# Names are JSON: json.dumps writes what is not ASCII as \\u00e9.
+_ENTRY = (
+    rb'("(?:[^"\\]*(?:\\.[^"\\]*)*\.)?layers\.\d+\.engram\.embed\.(?:weight|scale)")'
+    rb'\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")'
+)
 
 
 class Shard(NamedTuple):
     """A file with a table in it. `link` is the text of its link ("" for a file of its own), `blob` the name of what it
-    links to in a hub cache, which says its content; `size` in bytes. `version`: see nas.version.
+    links to in a hub cache, which says its content; `size` in bytes. `version`: see version.
     """
 
     name: str
@@ -46,7 +51,7 @@ class Shard(NamedTuple):
     blob: str
     size: int
     header: Header
-    version: dict[str, int]
+    version: Version
 
 
 class Table(NamedTuple):
@@ -195,8 +200,24 @@ class Model:
         """Without an index: the headers of all files."""
         if not self._weight_map:
             names = sorted(name for name in self._names if name.endswith(".safetensors"))
-            self._weight_map = {tensor: name for name in names for tensor in self._shard(name).header.tensors}
+            found: dict[str, str] = {}
+            for name in names:
+                for tensor in self._shard(name).header.tensors:
+                    other = found.setdefault(tensor, name)
+                    if other != name:
+                        raise self._twice(tensor, other, name)
+            self._weight_map = found
         return self._weight_map
+
+    def _twice(self, tensor: str, one: str, other: str) -> AgentError:
+        return AgentError(
+            "two files of the model have the same tensor, and no index says which is meant",
+            kind="integrity",
+            where=self.folder,
+            found=f"{tensor} in {one} and {other}",
+            wanted=f"each in one file, or {INDEX}",
+            next="move away the one that is not of this model, or fetch its index",
+        )
 
     def _shard(self, name: str) -> Shard:
         if name not in self._shards:
@@ -287,17 +308,18 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
     tensors makes 60 MiB of objects, and four are wanted. What it says is checked against the headers.
     """
     found: dict[str, str] = {}
-    pattern, whole, carry = re.compile(_ENTRY), hashlib.sha256(), b""
+    pattern, whole, carry, ends = re.compile(_ENTRY), hashlib.sha256(), b"", shards.Whole()
     source = FileSource(path)
     try:
         buffer = memoryview(bytearray(_BLOCK))
         for start in range(0, source.size, _BLOCK):
             got = source.read(buffer, start)
             whole.update(buffer[:got])
+            ends.feed(buffer[:got])
             text = carry + buffer[:got]
             carry = text[-_CARRY:]
             for match in pattern.finditer(text):
-                name, file = match[1].decode(errors="replace"), match[3].decode(errors="replace")
+                name, file = shards.unquoted(match[1]), shards.unquoted(match[2])
                 if found.setdefault(name, file) != file:
                     what = f"{INDEX} has a tensor in two files"
                     twice = f"{name} in {found[name]} and {file}"
@@ -307,4 +329,6 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
         source.check()
     finally:
         source.close()
+    if found and not ends.is_whole:  # without a table in it, others say what it is
+        raise shards.cut_off(path)
     return found, whole.hexdigest()

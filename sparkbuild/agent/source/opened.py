@@ -26,12 +26,12 @@ class Archives:
         return self._open[path]
 
     def source(self, wanted: dict[str, Any]) -> Source:
-        """{"kind": "file", "path"}, {"kind": "zip-member", "path", "member"}, {"kind": "text", "text"}, or rows
-        ("packed", "page15", see rowsource). Raises AgentError.
+        """{"kind": "file", "path", "version"?}, {"kind": "zip-member", "path", "member"}, {"kind": "text", "text"}, or
+        rows ("packed", "page15", see rowsource). Raises AgentError.
         """
         kind = wanted.get("kind")
         if kind == "file":
-            return FileSource(wanted["path"])
+            return FileSource(wanted["path"], wanted.get("version", ""))
         if kind == "zip-member":
             return self.archive(wanted["path"]).member(wanted["member"])
         if kind == "text":

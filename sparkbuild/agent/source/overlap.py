@@ -28,12 +28,13 @@ def refuse(what: dict[str, Any], store: str, dst: str) -> None:
     inside the other. Of a `dst` that is not there yet, the nearest folder above it counts. A source that is not there
     is refused elsewhere.
     """
-    for root in _roots(what, store):
+    for root in roots(what, store):
         with suppress(FileNotFoundError, NotADirectoryError):
             _compare(root, dst)
 
 
-def _roots(what: dict[str, Any], store: str) -> Iterator[str]:
+def roots(what: dict[str, Any], store: str) -> Iterator[str]:
+    """The folders of a user that `what` names as its source."""
     if what["kind"] in ("artifact", "list"):
         return  # of the store, named one by one
     for key in _ROOTS:

@@ -1,10 +1,9 @@
 """What is wanted of a plain folder: regular files by globs over their paths in it, each under the same path.
 
-Links in the folder are followed hop by hop and become regular files. Nobody can say what such a file is by content, so
-its identity is its path with size, mtime and ctime as an *open* descriptor has them. They are asked for one thing only:
-is it still the file that was read then? When one differs, nothing of an earlier copy is continued or kept. The ctime is
-among them because tools and people set an mtime back, and nobody can set back a ctime. What is staged is never checked
-by them, but by its ledger.
+Links in the folder are followed as the kernel does and become regular files. Nobody can say what such a file is by
+content, so its identity is its path with its version (see version), as an *open* descriptor has it. It is asked for one
+thing only: is it still the file that was read then? When it is not, nothing of an earlier copy is continued or kept.
+What is staged is never checked by it, but by its ledger.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.disk import nas
@@ -19,7 +19,7 @@ from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.hub.repo import files, shown
 from sparkbuild.agent.ledger.ledger import OURS, SAFE_NAMES, safe_name
-from sparkbuild.agent.source import shards
+from sparkbuild.agent.source import halfstaged, localdir, shards, version as versions, whole
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
@@ -39,9 +39,10 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     [globs]}.
 
     `about`: {"files", "bytes", "skipped": {"files"}, "outside": {name: where a link leads that leaves the folder},
-    "unused_skip": globs of `skip` that match nothing}, the last two only where there are some.
+    "unused_skip": globs of `skip` that match nothing, "left_out": {folder of a tool: files in it}}, the last three only
+    where there are some.
     Raises AgentError, kind "config": nothing matches, a link that leads to nothing or to a folder, what is no file, a
-    name that no staged file can have.
+    name that no staged file can have; kind "integrity": files that are missing, or are not all there.
     """
     path = inside(store, what["path"])
     try:
@@ -49,10 +50,15 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     except (FileNotFoundError, NotADirectoryError):
         raise _not_there(path) from None
     members, skip = list(what.get("members") or ["**"]), list(what.get("skip") or [])
-    everything = _walk(top)
+    everything, tools = _walk(top)
     matched = [found for found in everything if matching(found.name, members)]
     wanted = [found for found in matched if not matching(found.name, skip)]
     _refuse_nothing(path, everything, members, wanted)
+    notes, unfinished = _notes(top, tools)
+    missing = _missing(top, everything, wanted, {*notes, *unfinished})
+    _refuse_missing(
+        path, [name for name in missing if matching(name, members) and not matching(name, skip)], unfinished
+    )
     files, outside = [], {}
     for found in wanted:
         if not safe_name(found.name):
@@ -67,11 +73,13 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
         place = _end(top, found)
         if found.text and not place.startswith(f"{top}/"):
             outside[found.name] = place
-        files.append(_wanted(top, found, place))
+        files.append(_wanted(top, found, place, notes.get(found.name)))
     _refuse_shared(top, files)
     about: dict[str, Any] = {"files": len(files), "bytes": sum(file.size for file in files)}
     about |= {"skipped": {"files": len(everything) - len(wanted)}, **({"outside": outside} if outside else {})}
-    unused = [glob for glob in skip if not any(matching(found.name, [glob]) for found in everything)]
+    about |= {"left_out": tools} if tools else {}
+    names = [*(found.name for found in everything), *missing]
+    unused = [glob for glob in skip if not any(matching(name, [glob]) for name in names)]
     return Wish(files, about=about | ({"unused_skip": unused} if unused else {}))
 
 
@@ -89,21 +97,64 @@ def _not_there(path: str) -> AgentError:
     )
 
 
-def _walk(top: str) -> list[_Found]:
-    """Every path that is no folder; `.sparkbuild` is what staging keeps for itself, at whatever depth."""
+def _notes(top: str, tools: Iterable[str]) -> tuple[dict[str, localdir.Note], list[str]]:
+    """See localdir.notes, for each folder of huggingface_hub in the source."""
+    found: dict[str, localdir.Note] = {}
+    unfinished: list[str] = []
+    for tool in tools:
+        if tool.endswith(localdir.HUB):
+            notes, others = localdir.notes(top, tool.removesuffix(localdir.HUB))
+            found |= notes
+            unfinished += others
+    return found, unfinished
+
+
+def _missing(top: str, everything: list[_Found], wanted: list[_Found], told: set[str]) -> list[str]:
+    """What is not there of the sets that wanted files are of, of their indexes, and of `told`, what tools tell of."""
+    named = set(told)
+    for found in wanted:
+        if found.name.endswith(shards.INDEXES):
+            named |= shards.of_index(_end(top, found), found.name)
+    return shards.missing([found.name for found in wanted], named, [found.name for found in everything])
+
+
+def _refuse_missing(path: str, missing: list[str], unfinished: list[str]) -> None:
+    if not missing:
+        return
+    broken_off = [name for name in missing if name in unfinished]
+    more = f"; downloads that did not end: {shown(broken_off)}" if broken_off else ""
+    raise AgentError(
+        "the folder to stage from is not whole",
+        kind="integrity",
+        where=path,
+        found=f"{files(len(missing))} missing: {shown(missing)}{more}",
+        wanted="every file of a sharded set, of an index, and of what was downloaded there",
+        next="download or copy again what is missing; or put what is not needed into `skip`",
+    )
+
+
+def _walk(top: str) -> tuple[list[_Found], dict[str, int]]:
+    """Every path that is no folder; and the folders that tools keep for themselves, at whatever depth, with the number
+    of files in each. `.sparkbuild` is what staging keeps for itself.
+    """
+    tools: dict[str, int] = {}
     found, folders = [], [""]
     while folders:
         folder = folders.pop()
         for name in nas.names(f"{top}/{folder}"):
             path = f"{folder}{name}"
             if name == OURS:
+                halfstaged.refuse_one(f"{top}/{folder}".rstrip("/"))
+                continue
+            if localdir.of_tool(path):
+                tools[path] = localdir.count(f"{top}/{path}")
                 continue
             text = nas.link(f"{top}/{path}")
             if not text and nas.is_folder(f"{top}/{path}"):
                 folders.append(f"{path}/")
             else:
                 found.append(_Found(path, text))
-    return sorted(found)
+    return sorted(found), tools
 
 
 def _end(top: str, found: _Found) -> str:
@@ -114,8 +165,9 @@ def _end(top: str, found: _Found) -> str:
         if not text:
             return here
         hops.append(f"{here} -> {text}")
-        here = os.path.normpath(os.path.join(os.path.dirname(here), text))
+        link, here = here, os.path.normpath(os.path.join(os.path.dirname(here), text))  # as a message says it
         try:
+            here = nas.target(link, text)
             text = nas.link(here)
         except (FileNotFoundError, NotADirectoryError):
             what = "a link in the folder leads to nothing"
@@ -131,8 +183,8 @@ def _end(top: str, found: _Found) -> str:
     )
 
 
-def _wanted(top: str, link: _Found, place: str) -> Wanted:
-    """`place` is where the bytes are: the path itself, or what it links to."""
+def _wanted(top: str, link: _Found, place: str, note: localdir.Note | None) -> Wanted:
+    """`place` is where the bytes are: the path itself, or what it links to. `note`: what is known of its download."""
     try:
         found = nas.status(place)
     except OSError as error:
@@ -149,8 +201,17 @@ def _wanted(top: str, link: _Found, place: str) -> Wanted:
             wanted="a regular file, or a link to one",
             next=f"put {link.name} into `skip`, or narrow `members`",
         )
-    identity = {"kind": "folder-file", "path": link.name, **nas.version(found)}
-    return Wanted(link.name, {"kind": "file", "path": place}, found.st_size, "", identity)
+    version = versions.of(found)
+    sha256, sha1 = note.digests(version) if note is not None else ("", "")
+    again = f"fetch it anew; or, if it was changed on purpose, remove {note.path}" if note is not None else ""
+    if not sha256 and not sha1:
+        whole.refuse_part(
+            place, link.name, version.size, "fetch it anew, from where the folder was downloaded or copied"
+        )
+    text = version.text  # one string for both: of 100,000 files
+    identity = {"kind": "folder-file", "path": link.name, "version": text}
+    source = {"kind": "file", "path": place, "version": text}
+    return Wanted(link.name, source, version.size, sha256, identity, sha1, again=again)
 
 
 def _refuse_shared(top: str, found: list[Wanted]) -> None:

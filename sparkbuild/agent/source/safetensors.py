@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.source.source import Source
@@ -16,6 +17,9 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 LIMIT = 100_000_000  # bytes of JSON that any reader takes
 _FEWEST = 2  # "{}"
+_OFFSETS = re.compile(rb'"data_offsets"\s*:\s*\[\s*\d{1,20}\s*,\s*(\d{1,20})\s*\]')
+_BLOCK = 1 << 20
+_CARRY = 256  # bytes; what `_OFFSETS` finds is shorter
 
 # Bits of one element. A dtype that is not here is a newer one: its offsets are checked, its size cannot be.
 _BITS = {
@@ -47,11 +51,7 @@ class Header(NamedTuple):
 
 def read(source: Source) -> Header:
     """The header of an open file. Raises AgentError, kind integrity, when it is none that every reader would take."""
-    size = int.from_bytes(_bytes(source, 0, 8), "little")
-    if not _FEWEST <= size <= LIMIT:
-        raise _wrong(source, "its header has an impossible length", f"{size} bytes", f"{_FEWEST} to {LIMIT} bytes")
-    if 8 + size > source.size:
-        raise _wrong(source, "it ends within its header", f"{source.size} bytes", f"{8 + size} bytes and the data")
+    size = _length(source)
     data = _bytes(source, 0, 8 + size)
     tensors = _tensors(source, data)
     end = 8 + size
@@ -60,10 +60,39 @@ def read(source: Source) -> Header:
             what = "its tensors overlap" if tensor.start < end else "there is a hole between its tensors"
             raise _wrong(source, what, f"{name} begins at byte {tensor.start}", f"byte {end}")
         end = tensor.end
+    _refuse_end(source, end)
+    return Header(8 + size, hashlib.sha256(data).hexdigest(), tensors)
+
+
+def refuse_cut_off(source: Source) -> None:
+    """Raise AgentError, kind integrity, unless an open file has a header and ends where that says. Its tensors are not
+    looked at, and nothing of it is kept: it may be staged whatever a newer format puts into it.
+    """
+    size = _length(source)
+    last, carry = 0, b""
+    for at in range(8, 8 + size, _BLOCK):
+        data = _bytes(source, at, min(_BLOCK, 8 + size - at))
+        if at == 8 and not data.startswith(b"{"):
+            raise _wrong(source, "its header is no JSON object", repr(data[:16]), "{")
+        last = max(last, *(int(match[1]) for match in _OFFSETS.finditer(carry + data)), 0)
+        carry = data[-_CARRY:]
+    _refuse_end(source, 8 + size + last)
+
+
+def _length(source: Source) -> int:
+    """Bytes of the header, without the 8 that tell it."""
+    size = int.from_bytes(_bytes(source, 0, 8), "little")
+    if not _FEWEST <= size <= LIMIT:
+        raise _wrong(source, "its header has an impossible length", f"{size} bytes", f"{_FEWEST} to {LIMIT} bytes")
+    if 8 + size > source.size:
+        raise _wrong(source, "it ends within its header", f"{source.size} bytes", f"{8 + size} bytes and the data")
+    return size
+
+
+def _refuse_end(source: Source, end: int) -> None:
     if end != source.size:
         what = "it is truncated" if source.size < end else "there is something behind its last tensor"
         raise _wrong(source, what, f"{source.size} bytes", f"{end} bytes, as its header says")
-    return Header(8 + size, hashlib.sha256(data).hexdigest(), tensors)
 
 
 def _bytes(source: Source, offset: int, size: int) -> bytes:

@@ -1,27 +1,21 @@
 """Where staged bytes come from: a plain file, or a member of an archive, behind one small interface.
 
-A source is opened once and believed only as far as its descriptor was the same before and after: a path on a NAS
-answers `stat` from a cache that is seconds old, an open file does not.
+A source is opened once and believed only as far as its version was the same before and after: a path on a NAS answers
+`stat` from a cache that is seconds old, an open file does not.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import threading
-import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.pages import Pages
+from sparkbuild.agent.source import version as versions
+from sparkbuild.agent.source.version import Version
 from sparkbuild.agent.wire.protocol import AgentError
-
-_PASSING = (errno.EIO, errno.ESTALE)
-_PAUSES = (0.1, 0.5, 2.0)  # seconds before each new try
-_T = TypeVar("_T")
 
 
 class Source(Protocol):
@@ -43,41 +37,35 @@ class Source(Protocol):
 class FileSource:
     """A plain file; see Source. Raises AgentError when it is not there or is not a regular file.
 
-    A NAS that hiccups (EIO), or has lost the handle (ESTALE), is asked again, with the path opened anew: it must be the
-    same size and mtime. Several threads may read at once.
+    `version`: what it was when it was planned (see version), "" when nobody looked: it must still be that. A NAS that
+    hiccups (EIO), or has lost the handle (ESTALE), is asked again, with the path opened anew: it must be the same file,
+    in the same version. Several threads may read at once.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, version: str = "") -> None:
         self.path, self._guard = path, threading.Lock()
-        self._pages, self._before = self._patiently(lambda: _open(path))
+        self._pages, self.version = nas.patient(path, lambda: _open(path))
         self._old: list[int] = []  # another thread may be reading from it, so it is closed at the end
-        self.size = self._before.st_size
+        self.size = self.version.size
+        if version and version != self.version.text:
+            self.close()
+            what = "the source is not the one it was when this was planned"
+            raise _another(what, path, self.version, versions.parsed(version))
 
     def read(self, view: memoryview, offset: int) -> int:
         """Fill `view` from `offset`."""
-        return self._patiently(lambda: self._pages.read(view, offset), self._reopen)
+        return nas.patient(self.path, lambda: self._pages.read(view, offset), self._reopen)
 
     def check(self) -> None:
         """Compare the descriptor with what it was."""
-        self._compare(self._patiently(lambda: nas.fstat(self._pages.fd), self._reopen))
-
-    @property
-    def version(self) -> dict[str, int]:
-        """What the file was when it was opened; see nas.version."""
-        return nas.version(self._before)
+        self._compare(versions.of(nas.patient(self.path, lambda: nas.fstat(self._pages.fd), self._reopen)))
 
     def again(self) -> FileSource:
         """The same file, opened once more: what the kernel reads ahead of one place is not given up for another.
 
         Raises AgentError when the path is another file by now.
         """
-        other = FileSource(self.path)
-        try:
-            self._compare(other._before)
-        except AgentError:
-            other.close()
-            raise
-        return other
+        return FileSource(self.path, self.version.text)
 
     def close(self) -> None:
         """Close the file."""
@@ -94,49 +82,24 @@ class FileSource:
             self._old.append(self._pages.fd)
             self._pages = pages
 
-    def _compare(self, now: os.stat_result) -> None:
-        if (now.st_size, now.st_mtime_ns) != (self._before.st_size, self._before.st_mtime_ns):  # a new link is none
-            raise AgentError(
-                "the source was changed while it was being read",
-                kind="integrity",
-                where=self.path,
-                found=_version(now),
-                wanted=_version(self._before),
-                next="run again when nothing writes to it any more; nothing of it was kept",
-            )
-
-    def _patiently(self, call: Callable[[], _T], mend: Callable[[], None] | None = None) -> _T:
-        """The answer of `call`, tried again after an error that may pass."""
-        for pause in (*_PAUSES, None):
-            try:
-                return call()
-            except OSError as error:
-                if error.errno not in _PASSING:
-                    raise
-                if pause is None:
-                    name = errno.errorcode[error.errno]
-                    raise AgentError(
-                        "the source to stage from cannot be read",
-                        kind="node",
-                        where=self.path,
-                        found=f"{name} ({os.strerror(error.errno)}), {len(_PAUSES) + 1} times",
-                        next="look at the NAS and its mount, then run again: it goes on where it stopped",
-                    ) from error
-                time.sleep(pause)
-                if mend is not None:
-                    with suppress(OSError):  # then the next call fails again, and is counted
-                        mend()
-        raise AssertionError
+    def _compare(self, now: Version) -> None:
+        if now != self.version:
+            raise _another("the source was changed while it was being read", self.path, now, self.version)
 
 
-def _version(found: os.stat_result) -> str:
-    """What a file was when it was looked at, to the millisecond: two versions may be of one second."""
-    second, rest = divmod(found.st_mtime_ns, 10**9)
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(second))
-    return f"{found.st_size} bytes, changed at {when}.{rest // 10**6:03d} UTC"
+def _another(what: str, path: str, now: Version, before: Version) -> AgentError:
+    found, wanted = versions.told(now, before)
+    return AgentError(
+        what,
+        kind="integrity",
+        where=path,
+        found=found,
+        wanted=wanted,
+        next="run again when nothing writes to it any more; nothing of it was kept",
+    )
 
 
-def _open(path: str) -> tuple[Pages, os.stat_result]:
+def _open(path: str) -> tuple[Pages, Version]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError as error:
@@ -161,7 +124,7 @@ def _open(path: str) -> tuple[Pages, os.stat_result]:
             wanted="a regular file",
             next="move it away, and fetch that file again",
         )
-    return Pages(fd), found
+    return Pages(fd), versions.of(found)
 
 
 class TextSource:

@@ -18,9 +18,23 @@ def seen(wish: Wish) -> dict[str, int]:
     return {**files, **{link.name: hash(repr(link)) for link in wish.links}}
 
 
+class ChangedError(AgentError):
+    """The source is another than it was. `names`: of the files and links that are, are new, or are gone."""
+
+    def __init__(self, dst: str, names: list[str], found: str) -> None:
+        super().__init__(
+            "the source was changed while it was being staged",
+            kind="integrity",
+            where=dst,
+            found=found,
+            next="run again: what did not change is kept",
+        )
+        self.names = names
+
+
 def check(request: dict[str, Any], before: dict[str, int]) -> None:
-    """Raise AgentError when the source is another than `before`, what `seen` said when the staging began. Each file was
-    held open while it was read; links, refs and lists of files were not, and a copy takes hours.
+    """Raise ChangedError when the source is another than `before`, what `seen` said when the staging began. Each file
+    was held open while it was read; links, refs and lists of files were not, and a copy takes hours.
     """
     if request["what"]["kind"] in PINNED:
         return
@@ -38,10 +52,4 @@ def check(request: dict[str, Any], before: dict[str, int]) -> None:
             for name in other[:_TOLD]
         ]
         more = f", and {len(other) - _TOLD} more" if other[_TOLD:] else ""
-        raise AgentError(
-            "the source was changed while it was being staged",
-            kind="integrity",
-            where=request["dst"],
-            found=", ".join(first) + more,
-            next="run again: what did not change is kept",
-        )
+        raise ChangedError(request["dst"], other, ", ".join(first) + more)

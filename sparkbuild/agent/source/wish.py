@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.ledger.ledger import Extents, Link, Record, right_extents, safe_name, safe_text
-from sparkbuild.agent.source import members, overlap as itself
+from sparkbuild.agent.source import halfstaged, members, overlap as itself
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -61,6 +61,16 @@ class Wanted(NamedTuple):
     def is_its_source(self) -> bool:
         """Is it the file of its source, byte for byte? Else no sha256 of the one is one of the other."""
         return self.source.get("kind") == "file" and self.extents in ((), ((0, self.size),))
+
+    @property
+    def read_from(self) -> dict[str, Any]:
+        """What the chunks of a part must have been read from, for the part to be resumed. Where no digest of the whole
+        will tell, that is one version of the source, whatever else names its content.
+        """
+        version = self.source.get("version")
+        if not version or not self.identity or self.sha256 or self.sha1 or self.identity.get("version") == version:
+            return self.identity
+        return {**self.identity, "version": version}
 
     def is_in(self, record: Record | None) -> bool:
         """Does this record tell of the same content? Sizes and times prove nothing, so they are not asked."""
@@ -116,6 +126,8 @@ def _apart(planner: ModuleType, what: dict[str, Any], request: dict[str, Any], a
     dst = inside(store, request["dst"]) if request.get("dst") else ""
     if dst:
         itself.refuse(what, store, dst)
+    for root in itself.roots(what, store):
+        halfstaged.refuse(root)
     found: Wish = planner.wish(what, store, archives)
     if dst:
         itself.refuse_files(found.files, dst)

@@ -51,13 +51,16 @@ class Assessor(NamedTuple):
         """Decide about one file."""
         shape = Shape(wanted.size, wanted.extents)
         part = Part(
-            self.dst, wanted.name, shape, wanted.identity, self.algorithm, title=wanted.called, again=wanted.again
+            self.dst, wanted.name, shape, wanted.read_from, self.algorithm, title=wanted.called, again=wanted.again
         )
         record = self.known.get(wanted.name)
         path = f"{self.dst}/{wanted.name}"
         try:
             found = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
+            if record is not None and record.digest == self.algorithm and wanted.is_in(record):
+                part.go_on(record.chunks)
+                return self._copy(wanted, part, None, "")._replace(record=record if part.resumable else None)
             return self._copy(wanted, part, None, "")
         text = "it is not the wanted content" if record else "it was not staged here before"
         if stat.S_ISREG(found.st_mode) and not folder.through_link(self.dst, wanted.name):

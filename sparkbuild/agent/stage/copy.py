@@ -51,13 +51,15 @@ class Copier(NamedTuple):
         sha256: str = "",
         sha1: str = "",
         comparable: bool = True,
+        right: bytes = b"",
     ) -> Copied:
         """Make the `.part` whole, on the disk when this returns; it still has to be renamed.
 
         `sha256` and git `sha1` in hex, or "" when they are not known beforehand. `comparable`: they are those of the
-        file at the path of the source too. Raises AgentError kind integrity,
-        after removing the part, when the content is another one or the source changed; Stopped, and errors of
-        reading, with the part kept; OSError as it comes (ENOSPC before anything was copied).
+        file at the path of the source too. `right`: the digest of each chunk, where a file is mended.
+        Raises AgentError kind integrity, after removing the part, when the content is another one or the source
+        changed; with `right` nothing gets into the part that is not right, so that it is kept then. Stopped, and errors
+        of reading, with the part kept; OSError as it comes (ENOSPC before anything was copied).
         """
         shape = part.shape
         try:
@@ -66,13 +68,14 @@ class Copier(NamedTuple):
                 if part.resumable:
                     for index in stray_chunks(pages, shape, self.moved):
                         make_hole(pages.fd, index * CHUNK, index * CHUNK + shape.length(index))
-                work = _Pass(self, part, pages, source, sha1=bool(sha1))
+                work = _Pass(self, part, pages, source, right, sha1=bool(sha1))
                 copied, found1 = work.run(small)
                 for what, got, wanted in (("sha256", copied.sha256, sha256), ("git sha1", found1, sha1)):
                     if wanted and got != wanted:
+                        part.remove()
                         raise _differs(part, source, f"{what} {got}", f"{what} {wanted}", comparable=comparable)
         except AgentError as error:
-            if error.fields["kind"] == "integrity" or part.empty():
+            if (error.fields["kind"] == "integrity" and not right) or part.empty():
                 part.remove()
             raise
         except (OSError, Stopped) as error:
@@ -112,14 +115,25 @@ def _differs(part: Part, source: Source, found: str, wanted: str, *, comparable:
     )
 
 
+def _no_better(part: Part, source: Source, index: int, chunks: int) -> AgentError:
+    return AgentError(
+        f"{part.title} cannot be mended: its source is not what it was staged from",
+        kind="integrity",
+        where=source.path,
+        found=f"another content in chunk {index + 1} of {chunks}, bytes {index * CHUNK} to {(index + 1) * CHUNK}",
+        wanted="the content that it was staged with",
+        next=f"{part.again or ANEW}, then run again; {part.title} on this node stays as it is until then",
+    )
+
+
 class _Pass:
     """One pass over one file."""
 
-    def __init__(self, copier: Copier, part: Part, pages: Pages, source: Source, *, sha1: bool) -> None:
+    def __init__(self, copier: Copier, part: Part, pages: Pages, source: Source, right: bytes, *, sha1: bool) -> None:
         function = digest.function(copier.algorithm)
         if function is None:
             raise ValueError(f"no {copier.algorithm} in this python")
-        self._digest, self._part, self._pages, self._source = function, part, pages, source
+        self._digest, self._part, self._pages, self._source, self._right = function, part, pages, source, right
         self._hashes = Hashes(part.shape, function, sha1=sha1)
         self._copier, self._shape = copier, part.shape
         self._chunks = self._shape.blank(copier.algorithm)
@@ -180,6 +194,8 @@ class _Pass:
         written = 0  # what was right in the part is no progress, and is told all the same: somebody waits for a sign
         if value is None:
             value, first, written = self._digest(view), index * CHUNK, self._shape.weight(index)
+            if self._right and value != self._right[index * WIDTH : (index + 1) * WIDTH]:
+                raise _no_better(self._part, self._source, index, self._shape.chunks)
             at, end = first, first + len(view)
             for low, high in (*self._shape.blocks(index), (end, end)):
                 if at < low and self._part.resumable:  # a new part has nothing there

@@ -6,6 +6,7 @@ import os
 import stat
 from typing import Any
 
+from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger import blocked as ground, digest, folder, ledger, owner as owned
 from sparkbuild.agent.ledger.draft import Draft
@@ -34,9 +35,9 @@ def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
         return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
     archives = Archives()
     try:
-        wish = wanted.of_request(query, archives)
+        wish = patience.bounded(lambda: wanted.of_request(query, archives))
         there = _There(dst, made, linked=bool(query.get("linked")))
-        blocked = there.blocked(wish) or there.strangers(wish, archives)
+        blocked = there.blocked(wish) or patience.bounded(lambda: there.strangers(wish, archives))
     except (AgentError, OSError) as error:
         if query["what"].get("kind") == "artifact":
             return nothing  # not fetched yet
@@ -95,7 +96,7 @@ class _There:
                 return 0
         if f"{stem(item.name)}.chunks" not in self.parts:
             return shape.data
-        return Part(self.dst, item.name, shape, item.identity, self.algorithm).lacking()
+        return Part(self.dst, item.name, shape, item.read_from, self.algorithm).lacking()
 
     def _size(self, name: str) -> int | None:
         """The size of a file that staging keeps under its name when its content is right."""

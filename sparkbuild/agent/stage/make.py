@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.held import Held
@@ -73,6 +73,14 @@ class Maker:
         self._dst, self._copier, self._opener, self._draft = dst, copier, opener, draft
         self._guard = threading.Lock()
         self.written = self.copied = self.mended = 0
+        self._unproven: list[str] = []  # files of which only the version of their source says what they are
+
+    def forget(self, names: Collection[str]) -> None:
+        """Remove what was made of a source that is another by now, where no digest proves what it is."""
+        with Held(self._dst) as held:
+            for name in sorted({*self._unproven} & {*names}):
+                if folder.holds(self._dst, name):
+                    held.unlink(name)
 
     def make(self, task: Task, small: memoryview) -> tuple[Record, stamps.Stamp]:
         """One file, on the disk when this returns; its record and the stamp of it."""
@@ -98,9 +106,16 @@ class Maker:
 
             def copy(moved: Moved) -> Copied:
                 return self._copier._replace(moved=moved).fill(
-                    part, source, small, sha256=sha256, sha1=wanted.sha1, comparable=wanted.is_its_source
+                    part,
+                    source,
+                    small,
+                    sha256=sha256,
+                    sha1=wanted.sha1,
+                    comparable=wanted.is_its_source,
+                    right=right,
                 )
 
+            right = _right(task, self._copier.algorithm)
             known = sha256 or wanted.sha1
             copied = self._opener.checked(source, known, part, copy, self._copier.moved)
         except BaseException:
@@ -116,11 +131,20 @@ class Maker:
         with self._guard:
             self._draft.add(record)  # before the rename: a kill in between finds a whole part, not an unknown file
             self.written += copied.written
+            if not known and not right:
+                self._unproven.append(wanted.name)
             self.copied += task.do != REPAIR
             if task.do == REPAIR:
                 self.mended += copied.fetched if mended is None else mended.fetched
         part.finish()
         return record, stamps.of(os.lstat(path))
+
+
+def _right(task: Task, algorithm: str) -> bytes:
+    """The digests of the chunks of a file that is mended, or whose mending is resumed; b"" when nobody knows them."""
+    if task.record is None or task.do == DETACH or task.record.digest != algorithm:
+        return b""
+    return task.record.chunks
 
 
 class Mended:

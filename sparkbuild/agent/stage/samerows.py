@@ -6,16 +6,16 @@ chunk of it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from sparkbuild.agent.ledger.ledger import Ledger
+from sparkbuild.agent.source.version import moment
 from sparkbuild.agent.source.wish import Wanted
 from sparkbuild.agent.wire.protocol import AgentError
 
 _KINDS = ("packed", "page15", "sparse-copy")
-_VERSION = ("size", "mtime_ns", "ctime_ns")
+_VERSION = ("inode", "size", "mtime_ns", "ctime_ns")
 # Whatever else an identity has (revision, config, index) says where the rows were found, not which they are.
 _BYTES = ("blob", "header_sha256", "sample", "rows", "lo", "hi", *_VERSION)
 
@@ -74,6 +74,7 @@ def _told(keys: list[str], identity: Mapping[str, Any]) -> str:
         "rows": "a table of {} rows",
         "lo": "rows from {} on",
         "hi": "rows up to {}",
+        "inode": "inode {}",
         "size": "{} bytes",
         "mtime_ns": "changed at {}",
         "ctime_ns": "ctime {}",
@@ -86,5 +87,4 @@ def _value(key: str, value: Any) -> str:
         return "not known"
     if key not in ("mtime_ns", "ctime_ns"):
         return str(value)
-    second, rest = divmod(value, 10**9)
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(second))}.{rest // 10**6:03d} UTC"
+    return moment(value)

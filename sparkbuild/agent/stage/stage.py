@@ -13,6 +13,7 @@ import os
 import threading
 from typing import Any
 
+from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import blocked as ground, digest, folder, index, ledger, links, owner as owned, stamps
@@ -29,7 +30,7 @@ from sparkbuild.agent.stage.assess import COPY, KEEP, REPAIR, Assessor, Task
 from sparkbuild.agent.stage.copy import Copier
 from sparkbuild.agent.stage.make import Maker, Opener
 from sparkbuild.agent.stage.samerows import as_staged
-from sparkbuild.agent.stage.streams import MOST, Buffers, Meter, each
+from sparkbuild.agent.stage.streams import MOST, Buffers, Counter, Meter, each
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -51,6 +52,11 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     blocked = ground.blocked(request, dst)
     if blocked is not None:
         raise blocked
+    with patience.watched(reporter):
+        return _staged(request, dst, reporter)
+
+
+def _staged(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, Any]:
     archives = Archives()
     try:
         wish = of_request(request, archives)
@@ -113,7 +119,7 @@ class _Staging:
         folder.sweep(self.dst, [*(item.name for item in self.wish.files), *(link.name for link in self.wish.links)])
 
     def _run(self) -> dict[str, Any]:
-        check = _Counter(self.reporter, "check", None)
+        check = Counter(self.reporter, "check", None)
         stamped, full = stamps.read(self.dst, self.before), bool(self.request.get("full"))
         adopter = Adopter(self.algorithm, self.request.get("verify") == "full", self.opener.from_nas, check.moved)
         linked = bool(self.request.get("linked"))
@@ -152,7 +158,7 @@ class _Staging:
         del tasks, todo
         self.wish.files.clear()
         if maker.written:
-            still.check(self.request, seen)
+            self._check_source(seen, maker)
         made = self._close_up(records, proven)
         return {
             "bytes": maker.written,
@@ -284,7 +290,7 @@ class _Staging:
 
     def _make(self, tasks: list[Task]) -> tuple[list[Record], dict[str, stamps.Stamp], Maker]:
         todo = [task for task in tasks if task.record is None or task.stamp is None]
-        work = _Counter(self.reporter, "stage", sum(task.to_write for task in todo))
+        work = Counter(self.reporter, "stage", sum(task.to_write for task in todo))
         self.meter.tick = work.moved
         streams = min(self.streams, len(todo))
         copier = Copier(self.algorithm, Buffers(streams), self.stop, work.moved)
@@ -304,6 +310,13 @@ class _Staging:
         """True when a file that is replaced has to go first. Else it goes when the new one is whole."""
         need, min_free = sum(task.room for task in todo), int(self.request.get("min_free") or 0)
         return folder.room(self.dst) - need < min_free
+
+    def _check_source(self, seen: dict[str, int], maker: Maker) -> None:
+        try:
+            still.check(self.request, seen)
+        except still.ChangedError as error:
+            maker.forget(error.names)
+            raise
 
     def _close_up(self, records: list[Record], proven: dict[str, stamps.Stamp]) -> Ledger:
         """The ledger comes back when what it says is on the disk."""
@@ -329,20 +342,6 @@ def _has_names(path: str) -> bool:
         return os.lstat(path).st_nlink > 1
     except OSError:
         return False
-
-
-class _Counter:
-    """Bytes that passed in one phase, of `total` as far as was known beforehand; told from several threads."""
-
-    def __init__(self, reporter: Reporter, phase: str, total: int | None) -> None:
-        self._reporter, self._phase, self._total = reporter, phase, total
-        self._guard, self._done = threading.Lock(), 0
-
-    def moved(self, size: int) -> None:
-        with self._guard:
-            self._done += size
-            total = None if self._total is None else max(self._total, self._done)
-            self._reporter.progress(self._phase, self._done, total)
 
 
 _NOTHING = Ledger("", {}, "", ())

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.source.source import Source
+from sparkbuild.agent.wire.protocol import Reporter
 
 SMALL = 256 << 10  # bytes
 MOST = 16  # streams
@@ -55,6 +56,21 @@ class Buffers:
                     else:
                         self._left += 1
                 self._change.notify_all()
+
+
+class Counter:
+    """Bytes that passed in one phase, of `total` as far as was known beforehand; told from several threads."""
+
+    def __init__(self, reporter: Reporter, phase: str, total: int | None) -> None:
+        self._reporter, self._phase, self._total = reporter, phase, total
+        self._guard, self._done = threading.Lock(), 0
+
+    def moved(self, size: int) -> None:
+        """So many bytes passed."""
+        with self._guard:
+            self._done += size
+            total = None if self._total is None else max(self._total, self._done)
+            self._reporter.progress(self._phase, self._done, total)
 
 
 class Meter:

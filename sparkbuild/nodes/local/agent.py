@@ -13,8 +13,11 @@ import msgspec
 from sparkbuild.core import child
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.nodes.local.ahead import Ahead
-from sparkbuild.nodes.local.process import start
+from sparkbuild.nodes.local.process import lines, start
 from sparkbuild.nodes.rpc.reply import Reply
+
+_LOOKS = ("facts", "stage", "verify")  # these may wait for a NAS that hangs, and have nothing to clean up
+_LOOKS_GRACE = 0.5  # seconds
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -74,7 +77,7 @@ class LocalAgent:
                 stdin.flush()
             except BrokenPipeError:
                 pass  # it ended early: its output says why
-            for line in stdout:
+            for line in lines(stdout, lambda: cancel.stopped and not final):
                 reply.feed(line, on_event)
             if not final:
                 cancel.check()
@@ -84,7 +87,7 @@ class LocalAgent:
             for stream in (stdin, stdout, stderr):
                 with contextlib.suppress(BrokenPipeError):  # what it did not read any more is still in the buffer
                     stream.close()
-            child.end(process, grace=2.0)
+            child.end(process, grace=_LOOKS_GRACE if verb in _LOOKS else 2.0)
         return reply.outcome()
 
     def dial(self) -> socket.socket:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from typing import IO
 
 from sparkbuild.core import child
 
+_STEP, _PATIENCE = 0.2, 1.0  # seconds
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 # -I: nothing of the environment or the current folder decides what the agent imports. -S: no site-packages with their
@@ -30,6 +34,28 @@ def start(verb: str, *, final: bool = False) -> subprocess.Popen[bytes]:
     """
     pipe = subprocess.PIPE
     return child.spawn(command(verb), stdin=pipe, stdout=pipe, stderr=pipe, tethered=False, final=final)
+
+
+def lines(stream: IO[bytes], told_to_stop: Callable[[], bool]) -> Iterator[bytes]:
+    """What it prints, line by line, to its end. Once the run was told to stop, that end is not waited for long: an
+    agent that waits for a NAS that hangs cannot even be killed.
+    """
+    poll, rest, left = select.poll(), bytearray(), _PATIENCE
+    poll.register(stream.fileno(), select.POLLIN)
+    while left > 0:
+        if not poll.poll(_STEP * 1000):
+            left -= _STEP if told_to_stop() else 0
+            continue
+        block = os.read(stream.fileno(), 1 << 16)
+        if not block:
+            break
+        rest += block
+        if b"\n" in block:
+            whole, _, tail = bytes(rest).rpartition(b"\n")
+            rest = bytearray(tail)
+            yield from whole.split(b"\n")
+    if rest:
+        yield bytes(rest)
 
 
 def command(verb: str) -> list[str]:

@@ -39,7 +39,8 @@ class FilesStaging(_Block, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             pattern=r"^(artifact:[^/\s]+/[^/\s]+|https?://\S+|/.*)\Z",
             description='an artifact of a lock ("artifact:demo/smollm2"), a URL ("https://example.org/x.gguf"), or a '
-            'folder of the node, by its absolute path ("/srv/models/x")',
+            'folder of the node, by its absolute path ("/srv/models/x"); of the hub, kind = "hub-mirror" '
+            'with repos = ["org/name"] and the folder of the hub cache as `src`',
         ),
     ]
     sha256: Annotated[

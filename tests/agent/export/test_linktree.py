@@ -149,6 +149,16 @@ def test_composed_links_lead_to_blobs_and_local_files_lie_over_them(site: Site, 
     assert site.texts(site.composed(over)) == []
 
 
+def test_an_index_that_names_a_shard_which_is_nowhere_is_refused(site: Site, tmp_path: Path) -> None:
+    site.mirrored("model-00002-of-00002.safetensors")
+    error = site.refused(site.composed())
+    assert error["kind"] == "integrity"
+    assert error["found"] == "1 file missing: model-00002-of-00002.safetensors"
+    (tmp_path / "shard").write_bytes(b"x" * 100)
+    over = site.over("rows", [entry("model-00002-of-00002.safetensors", tmp_path / "shard")])
+    site.made(site.composed(over))
+
+
 def test_a_sparse_copy_without_the_other_tensors_is_refused(site: Site, tmp_path: Path) -> None:
     """They would load as zeros, and nobody would be told."""
     shard, places = safetensors({"layers.1.engram.embed.weight": 1000, "layers.1.wkv.weight": 100})
@@ -191,7 +201,7 @@ def test_a_mirror_of_a_new_commit(site: Site) -> None:
     for name in ("config.json", SHARD):
         (site.nas.folder / "snapshots" / OTHER / name).symlink_to(f"../../blobs/{site.blob(name).name}")
     site.nas.ref("main", OTHER)
-    site.mirrored("page15/*")
+    site.mirrored("page15/*", "model-00002-of-00002.safetensors")
     texts = site.texts(what)
     assert any("of commit" in text or "is staged otherwise" in text or "is missing" in text for text in texts), texts
     site.made(site.tree())

@@ -11,6 +11,7 @@ import pytest
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.hub import plan as hub
+from sparkbuild.agent.source import shards
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.wish import Wish, of_request
 from sparkbuild.agent.wire.protocol import AgentError
@@ -135,7 +136,8 @@ def test_the_tree_of_a_real_file_is_used(source: Path) -> None:
     name = f"snapshots/{COMMIT}/"
     plain = {item.name: item for item in planned(source).files}
     identity = {"kind": "hub-file", "repo": REPO, "commit": COMMIT, "path": "table.bin"}
-    assert plain[f"{name}table.bin"].identity == identity
+    version = plain[f"{name}table.bin"].source["version"]
+    assert plain[f"{name}table.bin"].identity == {**identity, "version": version}
     assert plain[f"{name}table.bin"].sha256 == ""
     cache.write_tree()
     known = {item.name: item for item in planned(source).files}
@@ -196,6 +198,10 @@ def test_the_wrong_level_is_told_not_guessed(tmp_path: Path) -> None:
         f"it is in {tmp_path}/flat:"
     )
     assert refused(tmp_path / "nowhere")["what"] == "the hub cache is not there"
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.json").write_text("{}")
+    said = refused(tmp_path / "model")["next"]
+    assert said == f'{tmp_path}/model is a model itself, it has config.json: kind = "files" stages it, without `repos`'
 
 
 def test_a_cache_without_links(source: Path, mirror: Mirror) -> None:
@@ -278,11 +284,11 @@ def test_incomplete_by_the_index(source: Path) -> None:
 
 def test_an_index_in_blocks(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = HubCache(source)
-    shards = {f"layers.{layer}.weight": f"model-{layer:05d}.safetensors" for layer in range(50)}
-    cache.add("x/model.safetensors.index.json", json.dumps({"weight_map": shards}, indent=2).encode(), lfs=False)
+    weights = {f"layers.{layer}.weight": f"model-{layer:05d}.safetensors" for layer in range(50)}
+    cache.add("x/model.safetensors.index.json", json.dumps({"weight_map": weights}, indent=2).encode(), lfs=False)
     cache.ref()
     for block in (7, 100, 1000):
-        monkeypatch.setattr(hub, "_BLOCK", block)
+        monkeypatch.setattr(shards, "_BLOCK", block)
         assert refused(source)["found"].startswith(
             "50 of 50 files are missing: x/model-00000.safetensors, x/model-00001"
         )
@@ -476,6 +482,10 @@ def test_files_of_no_set_may_share_a_blob(source: Path, mirror: Mirror) -> None:
     cache = usual(source)
     for name in ("a-00001-of-00002.bin", "b-00001-of-00002.bin", "c/a-00001-of-00002.bin", "a-00001-of-00003.bin"):
         cache.add(name, b"one content")
+    for name in ("a-00002-of-00002.bin", "b-00002-of-00002.bin", "c/a-00002-of-00002.bin"):
+        cache.add(name, b"of the second")
+    for number in (2, 3):
+        cache.add(f"a-0000{number}-of-00003.bin", b"%d" % number)
     cache.add("a-00001-of-00002.json", b"one content")
     cache.add("a-00002-of-00002.json", b"one content")
     mirror.stage(source)
@@ -510,7 +520,7 @@ def test_trouble_that_passes_and_trouble_that_stays(source: Path, monkeypatch: p
     fails.extend([116] * 3)
     said = refused(source)
     assert said["kind"] == "node"
-    assert said["found"].startswith("Stale file handle, 3 times")
+    assert said["found"].startswith("ESTALE (trouble), 3 times")
 
 
 def test_a_link_that_is_changed_during_the_copy(source: Path, mirror: Mirror) -> None:

@@ -14,9 +14,7 @@ from hypothesis import given, settings, strategies as st
 from tests.staging.hubcache import COMMIT, LINK, REAL, WAYS, HubCache, usual, xet_of
 from tests.staging.mirror import Mirror
 
-NAMES = st.sampled_from(
-    ["config.json", "a.bin", "b.pt", "page15", "model-1.safetensors", "x y.txt", "ü.json", ".gitattributes"]
-)
+NAMES = st.sampled_from(["config.json", "a.bin", "b.pt", "page15", "model-1.pt", "x y.txt", "ü.json", ".gitattributes"])
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 SKIPS = st.lists(st.sampled_from(["*.pt", "page15/**", "page15/", "**/a.bin", "*/*/*", "x*", "nothing"]), max_size=3)
 DATA = st.sampled_from([b"", b"1", b"same bytes", b"x" * 5000, b"y" * 5000])  # few, so that blobs are shared
@@ -56,6 +54,8 @@ def test_any_cache(
             cache.write_tree()
         if leftovers:
             cache.leftovers()
+        for part in [] if tree else cache.folder.glob("blobs/*.incomplete"):
+            part.unlink()  # without a tree nobody knows that it is of another revision
         source = top / "nas"
         if linked:
             source = top / "link"

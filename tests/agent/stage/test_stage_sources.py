@@ -26,8 +26,8 @@ def preadv(fd, *args):
             raise OSError(errno.{error}, os.strerror(errno.{error}))
     return plain(fd, *args)
 os.preadv = preadv
-import sparkbuild.agent.source.source as sources
-sources._PAUSES = (0.01, 0.02, 0.03)
+import sparkbuild.agent.disk.nas as nas
+nas.PAUSES = (0.01, 0.02, 0.03)
 """
 
 

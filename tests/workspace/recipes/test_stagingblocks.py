@@ -53,6 +53,7 @@ def test_in_order(tmp_path: Path, blocks: str) -> None:
     ("blocks", "texts"),
     [
         (HUB.replace("org/one", "no space"), ["repos"]),
+        (FILES + 'src = "Qwen/Qwen3-8B"\n', ['kind = "hub-mirror" with repos = ["org/name"]', "Qwen/Qwen3-8B"]),
         (HUB.replace('["org/one"]', "[]"), ["repos"]),
         (HUB.replace('["org/one"]', '["org/one", "org/one"]'), ["a repository stands there twice", '"org/one"']),
         (

@@ -1,0 +1,49 @@
+"""A source that is itself a staged folder must be whole: one that is being staged, or was not staged to its end, has
+some of its files under their names, and nothing else tells them from all of them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sparkbuild.agent.disk import nas
+from sparkbuild.agent.ledger import folder, ledger
+from sparkbuild.agent.ledger.draft import Draft
+from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.wire.protocol import AgentError
+
+_KEPT = ("lock", "owner.json", "draft.jsonl", "ledger.json", "stamps.json")
+
+
+def refuse(root: str) -> None:
+    """Raise AgentError, kind integrity, when a folder, or one that it is in, is a staged one and not whole."""
+    place = root
+    while place not in ("", "/"):
+        refuse_one(place)
+        place = os.path.dirname(place)
+
+
+def refuse_one(place: str) -> None:
+    """The same for one folder alone."""
+    kept = set(nas.names(f"{place}/{OURS}"))
+    if not any(name in _KEPT or name.endswith((".part", ".chunks")) for name in kept):
+        return  # a workspace has a folder of that name too
+    busy = folder.busy(place)
+    if busy:
+        raise _not_whole(place, f"it is being staged now ({busy})", "wait for that staging, then run again")
+    stage_it = "stage that folder to its end first, then run again"
+    if Draft(place).is_there():
+        raise _not_whole(place, f"a staging of it did not end: {OURS}/draft.jsonl is there", stage_it)
+    if not os.path.lexists(ledger.path_of(place)):
+        raise _not_whole(place, f"no ledger in its {OURS}: never staged to its end, or emptied", stage_it)
+
+
+def _not_whole(place: str, found: str, advice: str) -> AgentError:
+    return AgentError(
+        "the source is a staged folder that is not whole",
+        kind="integrity",
+        where=place,
+        found=found,
+        wanted="a folder that was staged to its end, with its ledger",
+        next=advice,
+    )

@@ -1,0 +1,39 @@
+"""What is told while a node takes its time: who is asked, for what, and that it can be left."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+TELL = 3.0  # seconds
+_SHOWN = 3  # sources
+_ROOTS = ("path", "model", "cache")  # where the wish of a staging has a folder
+
+
+def sources(queries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The folders, most often on a NAS, that a node has to look at to answer."""
+    wishes = [query["what"] for query in queries if isinstance(query.get("what"), Mapping)]
+    return list(dict.fromkeys(str(wish[key]) for wish in wishes for key in _ROOTS if wish.get(key)))
+
+
+@contextmanager
+def told(node: str, folders: Sequence[str]) -> Iterator[None]:
+    """Say on stderr, once, that a node which has to look at these folders has not answered yet."""
+    if not folders:
+        yield
+        return
+    more = f" and {len(folders) - _SHOWN} more" if folders[_SHOWN:] else ""
+    text = (
+        f"{node} has not answered for {TELL:.0f} s: it looks at {', '.join(folders[:_SHOWN])}{more}. A file system "
+        "that does not answer is given up after 20 s; ctrl-C leaves it at once\n"
+    )
+    timer = threading.Timer(TELL, lambda: sys.stderr.write(text))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,76 @@
+"""A NAS that hangs: a file system whose server takes every question and gives no answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparkbuild.agent.disk import nas, patience
+from sparkbuild.agent.stage import verify
+from sparkbuild.agent.wire.protocol import AgentError
+from tests.agent.driver import finish, key, start
+from tests.hungfs import hangs
+
+
+@pytest.fixture
+def hung(tmp_path: Path) -> Iterator[Path]:
+    with hangs(tmp_path / "nas") as folder:
+        yield folder
+
+
+def request(hung: Path, tmp_path: Path) -> dict[str, object]:
+    what = {"kind": "folder", "path": str(hung / "model"), "members": [], "skip": []}
+    return {"store": str(tmp_path), "dst": str(tmp_path / "dst"), "key": key(), "parts": {}, "what": what}
+
+
+SHORT = """
+import sparkbuild.agent.disk.patience as patience
+patience.TELL, patience.LOOK, patience.WORK = 0.3, 1.0, 1.5
+"""
+
+
+def test_a_plan_gives_it_up_and_says_what_does_not_answer(
+    hung: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "LOOK", 0.5)
+    monkeypatch.setattr(patience, "_given_up", [])
+    began = time.monotonic()
+    fact = verify.observe(request(hung, tmp_path))
+    assert time.monotonic() - began < 5
+    said = fact["refused"]
+    assert (said["part"], said["kind"], said["where"]) == ("source", "node", str(hung / "model"))
+    assert said["what"] == "the file system of the source does not answer"
+
+
+def test_the_agent_ends_though_a_thread_of_it_hangs(hung: Path, tmp_path: Path) -> None:
+    query = {"scheme": "staged", **request(hung, tmp_path)}
+    process = start("facts", {"store": str(tmp_path), "queries": [query, query]}, shim=SHORT)
+    began = time.monotonic()
+    answer = finish(process)
+    assert time.monotonic() - began < 20
+    facts = answer.last["facts"]
+    assert [fact["refused"]["what"] for fact in facts] == ["the file system of the source does not answer"] * 2
+
+
+def test_a_staging_tells_and_then_ends(hung: Path, tmp_path: Path) -> None:
+    answer = finish(start("stage", request(hung, tmp_path), shim=SHORT))
+    assert (answer.code, answer.last["kind"], answer.last["where"]) == (1, "node", str(hung / "model"))
+    assert f"waiting for the file system of {hung}/model" in answer.logs
+    assert "ctrl-C leaves it" in answer.logs
+    assert any("waiting for" in event.get("phase", "") for event in answer.events)
+
+
+def test_what_answers_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many questions that each are answered in time take all the time they need."""
+    monkeypatch.setattr(patience, "LOOK", 0.3)
+    monkeypatch.setattr(patience, "_given_up", [])
+
+    def look() -> int:
+        return sum(nas.patient(f"/nas/{number}", lambda: time.sleep(0.1) or 1) for number in range(8))
+
+    assert patience.bounded(look) == 8
+    with pytest.raises(AgentError, match="does not answer"):
+        patience.bounded(lambda: nas.patient("/nas/x", lambda: time.sleep(1)))

@@ -1,0 +1,273 @@
+"""A source is whole, or it is refused and what is missing is named."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import json
+import os
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub._local_folder import _short_hash, get_local_download_paths, write_download_metadata
+
+from sparkbuild.agent.source.opened import Archives
+from sparkbuild.agent.source.wish import Wish, of_request
+from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.staging import words
+from tests.agent.driver import CHUNK, call, entry, flip, key, list_of, look_here, problems
+from tests.staging.hubcache import REAL, REPO, HubCache, etag_of
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 99\n" % (b"ab" * 32)
+
+
+def weights(data: bytes = b"w" * 4000) -> bytes:
+    """A safetensors file with one tensor."""
+    header = json.dumps({"w": {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}}).encode()
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def folder_of(root: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+def request(path: Path, dst: Path | str = "/nowhere", **more: Any) -> dict[str, Any]:
+    what = {"kind": "folder", "path": str(path), "members": [], "skip": [], **more}
+    return {"what": what, "dst": str(dst), "store": "/", "key": key(), "parts": {}}
+
+
+def planned(path: Path, **more: Any) -> Wish:
+    return of_request(request(path, **more), Archives())
+
+
+def refused(path: Path, **more: Any) -> dict[str, str]:
+    with pytest.raises(AgentError) as caught:
+        planned(path, **more)
+    assert caught.value.fields["kind"] == "integrity"
+    assert caught.value.fields["next"]
+    return caught.value.fields
+
+
+ONE, TWO, THREE = (f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3))
+CASES: dict[str, tuple[dict[str, bytes], str]] = {
+    "a shard, no index": ({ONE: weights(), THREE: weights(b"x")}, TWO),
+    "a shard of the index": (
+        {"a.safetensors": weights(), "model.safetensors.index.json": b'{"weight_map": {"t": "b.safetensors"}}'},
+        "b.safetensors",
+    ),
+    "a shard of bins": ({"pytorch_model-00001-of-00002.bin": b"x"}, "pytorch_model-00002-of-00002.bin"),
+    "a split of gguf": ({f"q4/m-0000{n}-of-00003.gguf": b"GGUF%d" % n for n in (1, 3)}, "q4/m-00002-of-00003.gguf"),
+    "all but the pointer": ({"model.safetensors": POINTER}, "git-lfs"),
+    "a pointer of a tokenizer": ({"tokenizer.json": POINTER}, "git-lfs"),
+    "empty": ({"model.safetensors": b""}, "empty"),
+    "an empty gguf": ({"m.gguf": b""}, "empty"),
+    "truncated": ({"model.safetensors": weights()[:-1]}, "truncated"),
+    "cut in its header": ({"model.safetensors": weights()[:20]}, "within its header"),
+    "zeros": ({"model.safetensors": bytes(5000)}, "impossible length"),
+    "an index that was cut off": ({"model.safetensors.index.json": b'{"weight_map": {"t": "b.safeten'}, "cut off"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_folder_that_is_not_whole(tmp_path: Path, name: str) -> None:
+    files, missing = CASES[name]
+    top = folder_of(tmp_path / "m", {"config.json": b"{}", **files})
+    said = refused(top)
+    assert missing in said["what"] + said["found"]
+    dst = tmp_path / "dst"
+    answer = call("stage", request(top, dst))
+    assert (answer.code, answer.last["what"]) == (1, said["what"])
+    assert not dst.exists()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_hub_cache_of_real_files_that_is_not_whole(tmp_path: Path, name: str) -> None:
+    files, missing = CASES[name]
+    cache = HubCache(tmp_path / "hub")
+    for path, data in {"config.json": b"{}", **files}.items():
+        cache.add(path, data, REAL)
+    cache.ref()
+    what = {"kind": "hub-mirror", "cache": str(cache.root), "repo": REPO, "revision": "main", "skip": []}
+    with pytest.raises(AgentError) as caught:
+        of_request({"what": what, "store": "/"}, Archives())
+    assert missing in caught.value.fields["what"] + caught.value.fields["found"]
+
+
+def test_what_is_skipped_may_be_missing(tmp_path: Path) -> None:
+    top = folder_of(tmp_path / "m", {ONE: weights(), TWO: weights(b"x")})
+    assert THREE in refused(top)["found"]
+    wish = planned(top, skip=[THREE])
+    assert [file.name for file in wish.files] == [ONE, TWO]
+    assert "unused_skip" not in wish.about
+    assert len(planned(top, members=[ONE]).files) == 1
+
+
+def test_config_and_tokenizer_beside_an_unfinished_download(tmp_path: Path) -> None:
+    cache = HubCache(tmp_path / "hub")
+    cache.add("config.json", b"{}", lfs=False)
+    cache.ref()
+    part = cache.folder / f"blobs/{'ab' * 32}.1a2b3c4d.incomplete"
+    part.write_bytes(b"half")
+    what = {"kind": "hub-mirror", "cache": str(cache.root), "repo": REPO, "revision": "main", "skip": []}
+    with pytest.raises(AgentError) as caught:
+        of_request({"what": what, "store": "/"}, Archives())
+    assert part.name in caught.value.fields["found"]
+    (cache.folder / f"blobs/{'ab' * 32}").write_bytes(b"another process ended it")
+    assert len(of_request({"what": what, "store": "/"}, Archives()).files) == 2
+
+
+class LocalDir:
+    """A folder as `hf download --local-dir` leaves it, made by huggingface_hub itself."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        top.mkdir(parents=True)
+
+    def add(self, name: str, data: bytes, *, lfs: bool = True) -> Path:
+        paths = get_local_download_paths(self.top, name)
+        paths.file_path.write_bytes(data)
+        write_download_metadata(self.top, name, "c" * 40, etag_of(data, lfs=lfs))
+        return paths.file_path
+
+    def unfinished(self, name: str, etag: str) -> Path:
+        paths = get_local_download_paths(self.top, name)
+        part = paths.incomplete_path(etag)
+        part = part.with_name(f"{part.stem}.0badf00d.incomplete")
+        part.write_bytes(b"half")
+        paths.lock_path.touch()
+        return part
+
+
+def test_a_local_dir_of_hugging_face(tmp_path: Path) -> None:
+    made = LocalDir(tmp_path / "m")
+    shard, config = made.add("sub/model.safetensors", weights()), made.add("config.json", b"{}", lfs=False)
+    (made.top / ".git").mkdir()
+    (made.top / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    wish = planned(made.top)
+    by_name = {file.name: file for file in wish.files}
+    assert sorted(by_name) == ["config.json", "sub/model.safetensors"]
+    assert by_name["sub/model.safetensors"].sha256 == hashlib.sha256(weights()).hexdigest()
+    assert by_name["config.json"].sha1 == etag_of(b"{}", lfs=False)
+    assert wish.about["left_out"][".git"] == 1
+    assert wish.about["left_out"][".cache/huggingface"] >= 4
+    assert any(".cache/huggingface" in line for line in words.lines(wish.about))
+    # weights that broke are refused when they are read; a config that somebody edited is what it is now
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    answer = call("stage", request(made.top, tmp_path / "dst"))
+    assert (answer.code, answer.last["kind"]) == (1, "integrity")
+    assert str(shard) in answer.last["where"]
+    shard.write_bytes(weights())
+    config.write_bytes(b'{"edited": true}')
+    os.utime(config, (time.time() + 60, time.time() + 60))
+    assert call("stage", request(made.top, tmp_path / "dst")).code == 0
+
+
+def test_a_local_dir_whose_download_did_not_end(tmp_path: Path) -> None:
+    made = LocalDir(tmp_path / "m")
+    made.add("config.json", b"{}", lfs=False)
+    made.unfinished("sub/model.safetensors", "ab" * 32)
+    said = refused(made.top)
+    assert "sub/model.safetensors" in said["found"]
+    assert "did not end: sub/model.safetensors" in said["found"]
+    assert len(planned(made.top, skip=["sub/"]).files) == 1
+    # what another run downloaded later is there
+    made.add("sub/model.safetensors", weights())
+    made.unfinished("sub/model.safetensors", hashlib.sha256(weights()).hexdigest())
+    next((made.top / ".cache/huggingface/download/sub").glob(f"*{'ab' * 32}*.incomplete")).unlink()
+    assert len(planned(made.top).files) == 2
+
+
+def test_a_local_dir_that_lacks_a_file(tmp_path: Path) -> None:
+    made = LocalDir(tmp_path / "m")
+    made.add("config.json", b"{}", lfs=False)
+    made.add("model.safetensors", weights()).unlink()
+    assert "1 file missing: model.safetensors" in refused(made.top)["found"]
+
+
+def test_the_name_of_a_part_is_that_of_hugging_face() -> None:
+    name = "model.safetensors.metadata"
+    assert _short_hash(name) == base64.urlsafe_b64encode(hashlib.sha1(name.encode()).digest()).decode()
+
+
+@pytest.mark.parametrize("how", ["draft", "no ledger", "locked", "a folder in it"])
+def test_a_source_that_is_half_staged(tmp_path: Path, how: str) -> None:
+    first = folder_of(tmp_path / "nas", {"a.pt": b"a", "sub/b.pt": b"b"})
+    staged = tmp_path / "staged"
+    assert call("stage", request(first, staged)).code == 0
+    assert call("stage", request(staged, tmp_path / "second")).code == 0
+    ours = staged / ".sparkbuild"
+    top = staged
+    with (ours / "lock").open("rb") as lock:
+        if how == "locked":
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        else:
+            (ours / "ledger.json").unlink()
+        if how != "no ledger":
+            (ours / "draft.jsonl").write_text("")
+        if how == "a folder in it":
+            top = staged / "sub"
+        said = refused(top)
+    assert said["what"] == "the source is a staged folder that is not whole"
+    assert said["where"] == str(staged)
+    assert {"draft": "draft.jsonl", "no ledger": "no ledger", "locked": "pid "}.get(how, "draft") in said["found"]
+
+
+def test_a_folder_of_a_workspace_is_no_staged_one(tmp_path: Path) -> None:
+    (tmp_path / "ws/.sparkbuild/runs").mkdir(parents=True)
+    (tmp_path / "ws/.sparkbuild/state.db").write_bytes(b"x")
+    assert len(planned(folder_of(tmp_path / "ws/models/m", {"a.pt": b"a"})).files) == 1
+
+
+def test_links_mean_what_the_kernel_takes_them_for(tmp_path: Path) -> None:
+    """`..` behind a linked folder is the folder above of where that leads."""
+    top = folder_of(tmp_path / "nas/model", {"t.bin": b"wrong", "real/deep/x": b"", "real/t.bin": b"right"})
+    (top / "dl").symlink_to("real/deep")
+    (top / "link.bin").symlink_to("dl/../t.bin")
+    dst = tmp_path / "dst"
+    assert call("stage", request(top, dst, skip=["dl"])).code == 0
+    assert (dst / "link.bin").read_bytes() == (top / "link.bin").read_bytes() == b"right"
+
+
+def test_links_of_a_snapshot_mean_what_the_kernel_takes_them_for(tmp_path: Path) -> None:
+    """A snapshot that was moved to another disk, with a link in its place: its links lead elsewhere now."""
+    cache = HubCache(tmp_path / "hub")
+    cache.add("model.pt", b"weights" * 99)
+    cache.ref()
+    moved = tmp_path / "disk2/one/two" / cache.commit
+    moved.parent.mkdir(parents=True)
+    os.rename(cache.snapshot, moved)
+    cache.snapshot.symlink_to(moved)
+    what = {"kind": "hub-mirror", "cache": str(cache.root), "repo": REPO, "revision": "main", "skip": []}
+    with pytest.raises(AgentError, match="does not lead into the blobs"):
+        of_request({"what": what, "store": "/"}, Archives())
+
+
+def test_mending_keeps_what_is_right(tmp_path: Path) -> None:
+    """One chunk is bad here, and the same one at the source."""
+    source, dst = tmp_path / "nas.pt", tmp_path / "srv/staged"
+    source.write_bytes(os.urandom(6 * CHUNK))
+    right = source.read_bytes()
+    wanted = list_of(dst, [entry("a.pt", source, sha256=hashlib.sha256(right).hexdigest())])
+    assert call("stage", wanted).code == 0
+    for path in (source, dst / "a.pt"):
+        flip(path, 2 * CHUNK + 9)
+    for _ in range(2):
+        said = call("stage", wanted).last
+        assert said["what"] == "a.pt cannot be mended: its source is not what it was staged from", said
+        assert "chunk 3 of 6" in said["found"]
+        assert sum(a != b for a, b in zip((dst / "a.pt").read_bytes(), right, strict=True)) == 1, "as it was before"
+    source.write_bytes(right)
+    mended = call("stage", wanted).last
+    assert mended["read"] <= CHUNK
+    assert (dst / "a.pt").read_bytes() == right
+    assert problems(look_here(dst, full=True)) == []
