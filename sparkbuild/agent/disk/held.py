@@ -94,7 +94,7 @@ class Held:
             with suppress(FileNotFoundError):
                 os.unlink(last, dir_fd=parent)
             fd = os.open(last, _NEW, mode, dir_fd=parent)
-            os.fchmod(fd, mode)
+            set_mode(fd, mode)
             return fd
 
     def replace(self, name: str, write: Callable[[IO[bytes]], object], mode: int = FILE, *, flush: bool = True) -> None:
@@ -131,7 +131,7 @@ class Held:
                     continue
                 fd = os.open(last, _INTO, dir_fd=parent)
                 try:
-                    os.fchmod(fd, mode)
+                    set_mode(fd, mode)
                 finally:
                     os.close(fd)
                 missing.append("/".join(steps[:count]))
@@ -158,7 +158,7 @@ class Held:
         """Set the mode of a file or folder."""
         fd = self.open(name, os.O_RDONLY | os.O_NONBLOCK) if name else os.dup(self.fd)
         try:
-            os.fchmod(fd, mode)
+            set_mode(fd, mode)
         finally:
             os.close(fd)
 
@@ -236,6 +236,17 @@ class Held:
                 if last in (error.filename, error.filename2):
                     raise OSError(error.errno, error.strerror, self.at(name)) from None
                 raise
+
+
+def set_mode(fd: int, mode: int) -> None:
+    """Set a mode that the umask may have narrowed. A file system without modes (exFAT, SMB) holds what others may read
+    all the same, and nothing that they may not.
+    """
+    try:
+        os.fchmod(fd, mode)
+    except OSError:
+        if not mode & 0o077:
+            raise
 
 
 def _stay(fd: int, device: int) -> None:
