@@ -17,8 +17,6 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO
 
-from sparkbuild.agent.wire.protocol import AgentError
-
 _INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER, FILE = 0o755, 0o644  # modes of what others may read: an engine's container often runs as another user
@@ -94,7 +92,7 @@ class Held:
             with suppress(FileNotFoundError):
                 os.unlink(last, dir_fd=parent)
             fd = os.open(last, _NEW, mode, dir_fd=parent)
-            os.fchmod(fd, mode)
+            set_mode(fd, mode)
             return fd
 
     def replace(self, name: str, write: Callable[[IO[bytes]], object], mode: int = FILE, *, flush: bool = True) -> None:
@@ -131,7 +129,7 @@ class Held:
                     continue
                 fd = os.open(last, _INTO, dir_fd=parent)
                 try:
-                    os.fchmod(fd, mode)
+                    set_mode(fd, mode)
                 finally:
                     os.close(fd)
                 missing.append("/".join(steps[:count]))
@@ -158,7 +156,7 @@ class Held:
         """Set the mode of a file or folder."""
         fd = self.open(name, os.O_RDONLY | os.O_NONBLOCK) if name else os.dup(self.fd)
         try:
-            os.fchmod(fd, mode)
+            set_mode(fd, mode)
         finally:
             os.close(fd)
 
@@ -238,50 +236,20 @@ class Held:
                 raise
 
 
+def set_mode(fd: int, mode: int) -> None:
+    """Set a mode that the umask may have narrowed. A file system without modes (exFAT, SMB) holds what others may read
+    all the same, and nothing that they may not.
+    """
+    try:
+        os.fchmod(fd, mode)
+    except OSError:
+        if not mode & 0o077:
+            raise
+
+
 def _stay(fd: int, device: int) -> None:
     if os.fstat(fd).st_dev != device:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
-
-def private(path: str, what: str) -> Held:
-    """A folder that is this user's alone, in a place where everybody may write; made when it is not there;
-    `what` it is, for a message.
-
-    AgentError when somebody else was there first: what is in it may lead anywhere, and be read by anybody.
-    """
-    above, _, name = path.rpartition("/")
-    with Held(above or "/") as place:
-        with suppress(FileExistsError):
-            os.mkdir(name, 0o700, dir_fd=place.fd)
-        try:
-            found = place.folder(name)
-        except NotADirectoryError:
-            raise _not_ours(path, what) from None
-    owner = os.fstat(found.fd)
-    if owner.st_uid != os.geteuid():
-        found.close()
-        raise _not_ours(path, what)
-    if stat.S_IMODE(owner.st_mode) != 0o700:
-        os.fchmod(found.fd, 0o700)
-    return found
-
-
-def _not_ours(path: str, what: str) -> AgentError:
-    """The error for a folder of ours that somebody else put there."""
-    import pwd  # noqa: PLC0415 - only for a message
-
-    found = os.lstat(path)
-    kind = "a link" if stat.S_ISLNK(found.st_mode) else "a folder" if stat.S_ISDIR(found.st_mode) else "a file"
-    with suppress(KeyError):
-        kind += f" of {pwd.getpwuid(found.st_uid).pw_name}"
-    return AgentError(
-        f"{what} belongs to somebody else",
-        where=path,
-        found=f"{kind} (uid {found.st_uid})",
-        wanted=f"a folder of uid {os.geteuid()}, mode 0700, or nothing yet",
-        next=f"on that node: ls -ld {path}; ask its owner, or an administrator, to remove it: nothing behind it was "
-        "touched",
-    )
 
 
 def _remove_tree(parent: int, name: str, device: int) -> None:

@@ -14,7 +14,8 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.held import Held, private
+from sparkbuild.agent.disk.held import Held
+from sparkbuild.agent.disk.private import private
 from sparkbuild.agent.lane import record as lanes
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 

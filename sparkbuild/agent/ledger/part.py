@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from sparkbuild.agent.disk.held import FILE, Held
+from sparkbuild.agent.disk.held import FILE, Held, set_mode
 from sparkbuild.agent.disk.pages import Pages
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH
 from sparkbuild.agent.ledger.ledger import OURS
@@ -176,8 +176,7 @@ class Part:
         with Held(self._dst) as held:
             fd = held.open(f"{self._stem}.part", os.O_RDWR | os.O_CREAT)
         try:
-            with suppress(PermissionError):  # of a file that is mended, and is another's
-                os.fchmod(fd, FILE)
+            set_mode(fd, FILE)
             with Held(self._dst) as held:
                 self._fd = held.open(f"{self._stem}.chunks", os.O_RDWR | os.O_CREAT)
             header = self._header

@@ -36,7 +36,7 @@ def full(error: OSError, path: str) -> dict[str, str]:
     """
     from sparkbuild.agent.machine.denied import nearest, user  # noqa: PLC0415 - only for a message
 
-    fields = {"kind": "space", "what": "the disk became full", "where": path}
+    fields = {"kind": "space", "what": error.strerror or "the disk became full", "where": path}
     fields |= {"wanted": "room for what is written: doit plan says how much"}
     near = nearest(path) if path.startswith("/") else ""
     if not near:

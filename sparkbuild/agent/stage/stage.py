@@ -68,7 +68,8 @@ def _staged(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, 
         from sparkbuild.agent.machine import oserrors  # noqa: PLC0415 - only for a message
 
         full = oserrors.full(error, str(error.filename or dst))
-        raise AgentError(**{**full, "what": f"{full['what']} while staging", "where": full["where"] or dst}) from error
+        what = "the disk became full" if full["what"] == error.strerror else full["what"]
+        raise AgentError(**{**full, "what": f"{what} while staging"}) from error
     finally:
         archives.close()
 

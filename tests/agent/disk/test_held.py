@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkbuild.agent.disk.held import Held, private
+from sparkbuild.agent.disk.held import Held
+from sparkbuild.agent.disk.private import private
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.agent.driver import ROOT
 

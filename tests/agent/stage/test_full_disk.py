@@ -67,4 +67,4 @@ def test_a_verb_that_meets_it_reports(
     event = json.loads(capsys.readouterr().out)
     assert (event["event"], event["kind"]) == ("error", "space")
     assert "bytes free on /" in event["found"]
-    assert event["what"].startswith("the disk became full" if number == errno.ENOSPC else "the disk quota of ")
+    assert event["what"].startswith("No space left" if number == errno.ENOSPC else "the disk quota of ")

@@ -211,9 +211,9 @@ def test_a_cursor_that_is_none_begins_anew(store: Path, dst: Path, make: Make, t
 def test_a_kill_loses_little(store: Path, dst: Path, make: Make) -> None:
     staged(dst, make, {"a.bin": 300 * MIB})
     shim = (
-        "import os\nfrom sparkbuild.agent.stage import scrub as scrub\nreal = scrub.write_json\ncount = 0\n"
+        "import os\nfrom sparkbuild.agent.stage import scrub as scrub\nreal = scrub._Scrub._save\ncount = 0\n"
         "def die(*args):\n    global count\n    real(*args)\n    count += 1\n    os._exit(9) if count == 1 else None\n"
-        "scrub.write_json = die\n"
+        "scrub._Scrub._save = die\n"
     )
     request = {"store": str(store), "folders": [{"dst": str(dst), "key": key()}], "limit": 0}
     assert finish(start("scrub", request, shim=shim)).code == 9

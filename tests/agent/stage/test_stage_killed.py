@@ -32,7 +32,7 @@ Make = Callable[[str, int], Path]
 
 # Kill the agent before (or in the middle of) its nth call that changes something on the disk.
 KILL = """
-import builtins, os, signal, threading
+import os, signal, threading
 count, guard, inside = 0, threading.Lock(), threading.local()
 def counted(name):
     call = getattr(os, name)
@@ -48,16 +48,16 @@ def counted(name):
     return wrapper
 for name in "mkdir rmdir rename unlink symlink ftruncate pwrite pwritev fdatasync fsync".split():
     setattr(os, name, counted(name))
-plain = builtins.open
-def opening(path, mode="r", *args, **more):
+plain = os.open
+def opening(path, flags, *args, **more):
     global count
-    if "w" in mode or "a" in mode:
+    if flags & os.O_CREAT:
         with guard:
             count += 1
             if count == {nth}:
                 os.kill(os.getpid(), signal.SIGKILL)
-    return plain(path, mode, *args, **more)
-builtins.open = opening
+    return plain(path, flags, *args, **more)
+os.open = opening
 """
 
 
