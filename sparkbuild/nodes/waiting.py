@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+from sparkbuild.core.screen import complain
 
 TELL = 3.0  # seconds
 _SHOWN = 3  # sources
@@ -28,9 +29,9 @@ def told(node: str, folders: Sequence[str]) -> Iterator[None]:
     more = f" and {len(folders) - _SHOWN} more" if folders[_SHOWN:] else ""
     text = (
         f"{node} has not answered for {TELL:.0f} s: it looks at {', '.join(folders[:_SHOWN])}{more}. A file system "
-        "that does not answer is given up after 20 s; ctrl-C leaves it at once\n"
+        "that does not answer is given up after 20 s; ctrl-C leaves it at once"
     )
-    timer = threading.Timer(TELL, lambda: sys.stderr.write(text))
+    timer = threading.Timer(TELL, complain, [text])
     timer.daemon = True
     timer.start()
     try:
