@@ -20,6 +20,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "sparkbuild"
 # who may write to a stream of the system itself
 MAY_WRITE = {
     "core/screen.py",  # the owner
+    "core/templates/process.py",  # what a child says to us, through a pipe
     "__main__.py",  # `init`, before there is a workspace: words of ours
     "plugin/adapters/streams.py",  # a line end, to see whether it can be written
     "plugin/commands/help.py",  # words of ours

@@ -156,6 +156,8 @@ def test_following_goes_on_in_the_next_file(node: Node) -> None:
     until(lambda: "one" in log.read_text())
     request = {"store": str(node.store), "recipe": "demo", "lines": 10, "follow": True}
     process = start("tail", request)
+    fds = Path(f"/proc/{process.pid}/fd")
+    until(lambda: str(log) in {os.readlink(one) for one in fds.iterdir() if one.is_symlink()})
     time.sleep(0.5)
     os.rename(log, f"{log}.1")
     log.write_text("two\n")
