@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from sparkbuild.nodes.rpc.laneshapes import Time
+
 
 class _Problem(TypedDict):
     file: str
@@ -97,7 +99,7 @@ class _Found(TypedDict):
 
 
 class _Evicted(TypedDict):
-    at: float
+    at: Time
     # "for" is a word of Python: it is passed on, and shown as it is
 
 

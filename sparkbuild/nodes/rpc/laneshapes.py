@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
-from sparkbuild.agent.wire.processlane import ProcessLane
+import msgspec
+
 from sparkbuild.agent.wire.records import Box, Container, Disk, Memory, Unreachable
+
+Time = Annotated[float, msgspec.Meta(ge=0.0, le=1e11)]  # unix seconds that a calendar has
+
+
+class ProcessLane(TypedDict):
+    """agent.wire.processlane.ProcessLane."""
+
+    recipe: str
+    pid: int
+    user: str
+    store: str
+    ours: bool
+    ports: list[int]
+    since: Time
+    gpus: bool
 
 
 class _Ready(TypedDict):
@@ -43,11 +59,11 @@ class Record(_Record, total=False):
     protect: bool
     lock: str
     log: str
-    launched_at: float
+    launched_at: Time
     ready: _Ready | None
     gates: list[_Gate] | None
-    served_at: float | None
-    stopped_at: float | None
+    served_at: Time | None
+    stopped_at: Time | None
 
 
 class _Holder(TypedDict):
@@ -94,9 +110,9 @@ class LaneRow(TypedDict):
     recipe: str
     alive: bool | None
     ready: bool
-    launched_at: float
-    served_at: float | None
-    stopped_at: float | None
+    launched_at: Time
+    served_at: Time | None
+    stopped_at: Time | None
     rank: int
     container: str
     launch: str
@@ -128,7 +144,7 @@ class Node(TypedDict):
     kernel: str
     python: str
     driver: str
-    time: float
+    time: Time
     memory: Memory
     disks: dict[str, Disk]
     interfaces: list[dict[str, Any]]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from sparkbuild.agent.wire.processlane import ProcessLane
 from sparkbuild.agent.wire.records import Box
-from sparkbuild.nodes.rpc.laneshapes import Record
+from sparkbuild.nodes.rpc.laneshapes import ProcessLane, Record, Time
 
 
 class Facts(TypedDict):
@@ -52,7 +51,7 @@ class Prepared(TypedDict):
 
 
 class _Stopping(TypedDict):
-    at: float
+    at: Time
     by: str
 
 
