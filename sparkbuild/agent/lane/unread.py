@@ -20,7 +20,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **_WANTED, "recipe": _TEXT, "runtime": _TEXT, "launch": _TEXT, "rank": (int,), "world_size": (int,), "key": _TEXT,
     "container": _TEXT, "pid": (int,), "start_ticks": (int,), "boot_id": _TEXT, "argv": (list,), "uses": (list,),
     "host": _TEXT, "port": (int,), "model_id": _TEXT, "lock": _TEXT, "log": _TEXT, "launched_at": _NUMBER,
-    "launched_uptime": _NUMBER, "oom_kills": (int,), "ready": (dict, _NOTHING), "gates": (list, _NOTHING), "served_at": (*_NUMBER, _NOTHING),
+    "launched_uptime": _NUMBER, "oom_kills": (int,),
+    "ready": (dict, _NOTHING), "gates": (list, _NOTHING), "served_at": (*_NUMBER, _NOTHING),
     "stopping": (dict, _NOTHING), "stopped_at": (*_NUMBER, _NOTHING), "started": _TEXT,
 }  # fmt: skip
 _BY_RUNTIME = {"docker": ("container",), "process": ("pid", "start_ticks", "boot_id", "log")}
