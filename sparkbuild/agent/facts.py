@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkbuild.agent.lane.record import runs, shelf_of
 from sparkbuild.agent.machine.procs import Glance
-from sparkbuild.agent.wire.protocol import Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 # scheme of the goal (or what else is asked) -> module of this folder; each has observe(query) -> fact
 OBSERVERS = {
@@ -72,6 +72,9 @@ def _observe(query: dict[str, Any]) -> dict[str, Any]:
         fact: dict[str, Any] = module.observe(query)
     except OSError as error:
         return _failed(error, query)
+    except AgentError as error:
+        text = "; ".join(part for part in (error.fields["what"], error.fields["next"]) if part)
+        return {"present": False, "problem": text}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         return {"present": False, "problem": f"{type(error).__name__}: {error}"}
     return fact

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent.docker.engine import SOCKET
 from sparkbuild.agent.docker.fact import docker_fact, no_docker
-from sparkbuild.agent.docker.ours import ALIVE
+from sparkbuild.agent.docker.ours import ALIVE, not_serving
 from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane.marked import strangers, unrecorded
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.machine.gpus import gpus
 from sparkbuild.agent.machine.hcas import hcas
@@ -19,7 +20,7 @@ from sparkbuild.agent.machine.system import system
 from sparkbuild.agent.machine.together import together
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import DockerFact, LaneRow, NodeFact
+    from sparkbuild.agent.wire.records import DockerFact, LaneRecord, LaneRow, NodeFact
 
 _PATIENCE = 30.0  # seconds; each look has a shorter limit of its own
 
@@ -48,6 +49,9 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
 
     cards, driver = seen("gpus", ([], ""))
     docker: DockerFact = seen("docker", no_docker(problems.get("docker", "")))
+    records, unread = lanes.every(query["store"])
+    rows = [_row(name, found, docker) for name, found in records.items()]
+    elsewhere = unrecorded(query["store"], {one.get("log", "") for one in records.values()}, glance)
     fact = {
         **seen("system", {}),
         "disks": seen("disks", {}),
@@ -56,7 +60,10 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         "interfaces": seen("interfaces", []),
         "hcas": seen("hcas", []),
         "docker": docker,
-        "lanes": lane_rows(query["store"], docker),
+        "lanes": rows,
+        "elsewhere": elsewhere,
+        "unread": [one.text for one in unread],
+        "strangers": {str(port): who for port, who in strangers(glance).items()},
         "ports": seen("ports", {}),
         "problems": problems,
         "time": time.time(),
@@ -66,32 +73,37 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
 
 def lane_rows(store: str, docker: DockerFact) -> list[LaneRow]:
     """A row for each lane that was ever launched here. `alive` is None where docker does not say."""
-    running = {box["id"] for box in docker["containers"] if box["state"] in ALIVE}
-    rows: list[LaneRow] = []
-    for name in lanes.names(store):
-        found = lanes.record(store, name)
-        if found is None:
-            continue
-        if lanes.in_docker(found):
-            alive = None if docker["problem"] else found.get("container", "") in running
-        else:
-            alive = lanes.alive(found)
-        rows.append({
-            "recipe": name,
-            "runtime": found.get("runtime", "process"),
-            "alive": alive,
-            "ready": bool(found.get("ready")),
-            "launched_at": found.get("launched_at", 0.0),
-            "served_at": found.get("served_at"),
-            "stopped_at": found.get("stopped_at"),
-            "protect": bool(found.get("protect")),
-            "port": found.get("port", 0),
-            "model_id": found.get("model_id", ""),
-            "rank": found.get("rank", 0),
-            "pid": found.get("pid", 0),
-            "container": found.get("container", ""),
-        })  # fmt: skip
-    return rows
+    return [_row(name, found, docker) for name, found in lanes.every(store)[0].items()]
+
+
+def _row(name: str, found: LaneRecord, docker: DockerFact) -> LaneRow:
+    container, again = found.get("container", ""), ""
+    alive: bool | None
+    if lanes.in_docker(found):
+        box = next((one for one in docker["containers"] if one["id"] == container and one["state"] in ALIVE), None)
+        alive = None if docker["problem"] else box is not None
+        state = {"Status": box["state"], "StartedAt": box.get("started", "")} if box is not None else {}
+        again = not_serving(state, found)
+    else:
+        alive = lanes.alive(found)
+    return {
+        "recipe": name,
+        "runtime": found.get("runtime", "process"),
+        "alive": alive,
+        "ready": bool(found.get("ready")),
+        "launched_at": found.get("launched_at", 0.0),
+        "served_at": found.get("served_at"),
+        "stopped_at": found.get("stopped_at"),
+        "protect": bool(found.get("protect")),
+        "port": found.get("port", 0),
+        "model_id": found.get("model_id", ""),
+        "rank": found.get("rank", 0),
+        "pid": found.get("pid", 0),
+        "container": container,
+        "launch": found.get("launch", ""),
+        "nodes": [str(node) for node in found.get("parts", {}).get("nodes") or ()],
+        "again": again,
+    }
 
 
 def _ports(ports: list[int], glance: procs.Glance) -> dict[str, dict[str, Any] | None]:

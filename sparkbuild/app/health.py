@@ -34,9 +34,13 @@ class Look:
     docker: bool = False
 
 
-def cluster(name: str, looks: Sequence[Look]) -> dict[str, Any]:
-    """The health of one cluster, as `--json` prints it; nodes in rank order."""
+def cluster(name: str, looks: Sequence[Look], every: Sequence[Look] = ()) -> dict[str, Any]:
+    """The health of one cluster, as `--json` prints it; nodes in rank order. `every`: all nodes that were looked at,
+    for lanes that have ranks on others.
+    """
     nodes = [row(look) for look in looks]
+    for one in nodes:
+        one["problems"] += lonely(one["node"], every or looks)
     for node, first in same_machine({look.node: look.fact or {} for look in looks}).items():
         next(one for one in nodes if one["node"] == node)["problems"].append(f"it is the same machine as {first}")
     differs = differences(looks)
@@ -56,7 +60,8 @@ def row(look: Look) -> dict[str, Any]:
     found: dict[str, Any] = {"node": look.node, "online": False, "states": [], "problems": []}
     found |= {"where": "", "found": "", "next": ""}
     if look.error is not None or look.fact is None or "host" not in look.fact:
-        error = look.error or SparkbuildError(str((look.fact or {}).get("problem") or "no answer"))
+        fact = look.fact or {}
+        error = look.error or SparkbuildError(str(fact.get("problem") or "no answer"))
         what = error.what.partition("\n")[0]
         return {**found, "problems": [what], **{name: getattr(error, name) for name in ("where", "found", "next")}}
     fact = look.fact
@@ -92,6 +97,8 @@ def occupancy(fact: Mapping[str, Any], *, asked: bool = False, store: str = "") 
     for lane in fact["lanes"]:
         if lane["alive"]:
             states.append(_lane(lane))
+            if lane.get("again"):
+                problems.append(f"{lane['recipe']} runs, but {lane['again']}: doit serve:{lane['recipe']}")
         elif lane["alive"] is None and not lane["stopped_at"]:
             unsure = True
             problems.append(f"whether {lane['recipe']} runs is not known: docker does not answer")
@@ -99,9 +106,56 @@ def occupancy(fact: Mapping[str, Any], *, asked: bool = False, store: str = "") 
             problems.append(f"{lane['recipe']} is dead (was not stopped): doit logs {lane['recipe']}")
     held, wrong = _held(fact, store)
     states, problems = states + held, problems + wrong
-    if docker["problem"] and (unsure or asked or docker["present"]):
+    for lane in fact.get("elsewhere") or ():
+        states.append(f"held by process {lane['pid']} of {lane['user'] or 'another user'}{_ports(lane)}, {_of(lane)}")
+        if lane["ours"]:
+            problems.append(f"process {lane['pid']} is of lane {lane['recipe']}, and no record names it any more")
+    problems += fact.get("unread") or ()
+    # a lane that runs as a process holds the node, whatever else docker may not say
+    if docker["problem"] and (unsure or (asked and not states) or docker["present"]):
         states.append(_UNASKED)
+    ours = {port for lane in fact.get("elsewhere") or () for port in lane["ports"]}
+    strangers = {port: who for port, who in (fact.get("strangers") or {}).items() if int(port) not in ours}
+    if not states and strangers:
+        states = [f"perhaps held: {who} listens on port {port}" for port, who in strangers.items()]
     return states or ["free"], problems
+
+
+def lonely(node: str, looks: Sequence[Look]) -> list[str]:
+    """What is wrong with the ranks on a node, by what the other nodes of their launch say: some live and some do not. A
+    launch of which nothing lives is told by its rank 0.
+    """
+    facts = {look.node: look.fact for look in looks if look.error is None and look.fact and "lanes" in look.fact}
+    found = []
+    for lane in (facts.get(node) or {}).get("lanes") or ():
+        if lane["stopped_at"] or lane["alive"] is None or not lane.get("launch"):
+            continue
+        ranks = {name: _rank_of(lane, facts[name]) for name in lane["nodes"] if name in facts}
+        living = [name for name, other in ranks.items() if other and other["alive"]]
+        gone = [name for name, other in ranks.items() if other is None or other["alive"] is False]
+        mend = f"doit stop:{lane['recipe']}, doit serve:{lane['recipe']}"
+        if not lane["alive"] and lane["rank"] and living:
+            found.append(f"rank {lane['rank']} of {lane['recipe']} is dead, and the lane runs on {living[0]}: {mend}")
+        elif lane["alive"] and lane["rank"] and lane["nodes"] and lane["nodes"][0] in gone:
+            found.append(f"rank {lane['rank']} of {lane['recipe']} runs without rank 0 on {lane['nodes'][0]}: {mend}")
+        elif lane["alive"] and not lane["rank"] and gone:
+            found.append(f"{lane['recipe']} is broken: its rank on {', '.join(gone)} does not run: {mend}")
+    return found
+
+
+def _rank_of(lane: Mapping[str, Any], fact: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The lane's rank on another node: None when there is none of the same launch."""
+    same = (one for one in fact["lanes"] if one["recipe"] == lane["recipe"] and one.get("launch") == lane["launch"])
+    return next(same, None)
+
+
+def _ports(lane: Mapping[str, Any]) -> str:
+    return f" on port {', '.join(map(str, lane['ports']))}" if lane["ports"] else ""
+
+
+def _of(lane: Mapping[str, Any]) -> str:
+    whose = "without a record" if lane["ours"] else f"of another store ({lane['store'] or 'which cannot be seen'})"
+    return f"lane {lane['recipe']} {whose}, since {units.when(lane['since'])}"
 
 
 def _held(fact: Mapping[str, Any], store: str) -> tuple[list[str], list[str]]:
@@ -188,6 +242,8 @@ def _figures(node: Mapping[str, Any]) -> str:
 def _lane(lane: Mapping[str, Any]) -> str:
     if lane["rank"]:  # what is served and ready is known on rank 0
         return f"rank {lane['rank']} of {lane['recipe']} since {units.when(lane['launched_at'])}"
+    if lane.get("again"):
+        return f"held by {lane['recipe']}, which is not serving"
     if lane["served_at"]:
         return f"serving {lane['recipe']} since {units.when(lane['served_at'])}"
     gates = ", gates not passed" if lane["ready"] else ""

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sparkbuild.core.errors import NodeError, NotMadeError, SparkbuildError
-from sparkbuild.core.plan import UNKNOWN, Step
-
-_OF_NODES = frozenset({"node", "docker"})  # parts of reasons: nobody knows, since these do not answer
+from sparkbuild.core.plan import OF_NODES, UNKNOWN, Step
 
 
 def silent(steps: Iterable[Step]) -> SparkbuildError | None:
@@ -24,7 +22,7 @@ def silent(steps: Iterable[Step]) -> SparkbuildError | None:
     tasks = [step.goal.task for step in unknown]
     named = f"{', '.join(tasks[:4])}{f' and {len(tasks) - 4} more' if tasks[4:] else ''}"
     found = "\n".join(dict.fromkeys(reason.text for reason in reasons))
-    if not any(reason.part in _OF_NODES for reason in reasons):  # all answer, and what they say is no
+    if not any(reason.part in OF_NODES for reason in reasons):  # all answer, and what they say is no
         what = f"nothing is made: {named} cannot be made"
         return NotMadeError(what, found=found, wanted="what can be made; with -c the other goals are")
     return NodeError(

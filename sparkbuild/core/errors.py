@@ -102,6 +102,10 @@ class UpstreamError(SparkbuildError):
     reached = False
 
 
+class StateError(SparkbuildError):
+    """The workspace cannot be written to: its disk is full, read-only, or it is another user's."""
+
+
 class UnsureError(SparkbuildError):
     """Nothing was found to be wrong, and not all that had to be asked did answer: exit code 4."""
 

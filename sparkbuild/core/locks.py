@@ -8,9 +8,11 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from sparkbuild.core.interrupt import Cancel, cancel
+from sparkbuild.core.writable import writing
 
 
 class TaskLock:
@@ -27,8 +29,9 @@ class TaskLock:
 
     def acquire(self, waiting: Callable[[str], None] | None = None, cancelled: Cancel = cancel) -> bool:
         """Take the lock; True when it had to be waited for. `waiting` is told once who holds it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         waited = False
         try:
             if os.geteuid() == 0:  # another user's workspace: the lock is to stay his
@@ -43,8 +46,9 @@ class TaskLock:
                         waiting(_holder(fd))
                     waited = True
                     cancelled.wait(0.1)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, json.dumps({"pid": os.getpid(), "name": self.name, "since": time.time()}).encode(), 0)
+            with suppress(OSError):  # a full disk: who waits is not told for whom
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, json.dumps({"pid": os.getpid(), "name": self.name, "since": time.time()}).encode(), 0)
         except BaseException:
             os.close(fd)
             raise
@@ -54,7 +58,8 @@ class TaskLock:
     def release(self) -> None:
         """Give the lock back; does nothing when it is not held."""
         if self._fd >= 0:
-            os.ftruncate(self._fd, 0)
+            with suppress(OSError):
+                os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
 

@@ -27,6 +27,7 @@ class Verdict(msgspec.Struct, frozen=True):
     told: str = ""
 
 
+OF_NODES = frozenset({"node", "docker"})  # parts of reasons: nobody knows, since these do not answer
 _NEEDED = "needed"  # the part of a reason: whether anybody needs what is only made on demand
 _NOT_NEEDED = Verdict(OK, (Reason(_NEEDED, "not needed: what is made from it is complete"),))
 
@@ -96,6 +97,27 @@ def closure(goals: Iterable[Goal]) -> tuple[Goal, ...]:
     return tuple(seen.values())
 
 
+class _Uses:
+    """What is known of goals by those that need them, which are judged first."""
+
+    def __init__(self, selected: set[str]) -> None:
+        self._useful = set(selected)
+        self._lost: dict[str, list[str]] = {}  # by target: tasks that need it, and cannot be made for good
+
+    def judged(self, goal: Goal, verdict: Verdict) -> Verdict:
+        """The verdict, or that the goal is for nothing: all that would use it cannot be made, whatever a node says."""
+        if verdict.state == RUN and goal.target in self._lost and goal.target not in self._useful:
+            reason = Reason(_NEEDED, f"only for {', '.join(self._lost[goal.target])}, which cannot be made")
+            verdict = Verdict(UNKNOWN, (reason,), None, verdict.fact)
+        is_lost = verdict.state == UNKNOWN and all(reason.part not in OF_NODES for reason in verdict.reasons)
+        for need in goal.needs:
+            if is_lost:
+                self._lost.setdefault(need.target, []).append(goal.task)
+            else:
+                self._useful.add(need.target)
+        return verdict
+
+
 def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
     """Decide the state of every goal that the selected ones stand on, and of these themselves.
 
@@ -110,9 +132,10 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
     called_for: set[str] = set()
     tentative: set[str] = set()
     unseen: dict[str, dict[str, None]] = {}  # by goal: nodes that do not say whether it is needed
+    uses = _Uses(selected_targets)
     for goal in reversed(ordered):
         if not goal.transient or goal.target in selected_targets or goal.target in called_for:
-            verdicts[goal.target] = judge(goal)
+            verdicts[goal.target] = uses.judged(goal, judge(goal))
             if verdicts[goal.target].state == RUN:  # for a node that does not answer, nothing is to be prepared
                 called_for.update(need.target for need in goal.needs)
             silent = dict.fromkeys(goal.nodes) if verdicts[goal.target].state == UNKNOWN else {}

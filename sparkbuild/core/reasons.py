@@ -88,7 +88,10 @@ def _narrow(old: Any, new: Any) -> tuple[Any, Any]:
         before = {key: both[key][0] if key in both else old[key] for key in keys if key in old}
         return before, {key: both[key][1] if key in both else new[key] for key in keys if key in new}
     if isinstance(old, list) and isinstance(new, list):
-        named = [{one["id"]: one for one in side if isinstance(one, dict) and "id" in one} for side in (old, new)]
+        named = [
+            {one["id"]: one for one in side if isinstance(one, dict) and isinstance(one.get("id"), str)}
+            for side in (old, new)
+        ]
         if old and new and [len(side) for side in named] == [len(old), len(new)]:
             return _narrow_named(*named)
         return _narrow_lists(old, new)

@@ -13,6 +13,7 @@ from sparkbuild.agent.wire.printable import lines
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.core.state import Made
+from sparkbuild.core.writable import writing
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -69,10 +70,11 @@ class Run:
     def note(self, text: str) -> None:
         """Add lines to the step's log, each with the UTC time, printable whoever wrote them."""
         stamp = time.strftime("%H:%M:%S", time.gmtime())
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("a", encoding="utf-8") as file:
-            for line in lines(text).rstrip("\n").split("\n"):
-                file.write(f"{stamp} {line}\n")
+        with writing(self.log):
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("a", encoding="utf-8") as file:
+                for line in lines(text).rstrip("\n").split("\n"):
+                    file.write(f"{stamp} {line}\n")
 
     def call(self, node: str, verb: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Call the node's agent, passing its progress on and its log lines to the step's log."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkbuild.agent.wire.printable import printable
+from sparkbuild.core.writable import writing
 
 KEEP = 50  # runs
 
@@ -32,7 +33,7 @@ class RunLog:
     def write(self, event: str, **fields: Any) -> None:
         """Append one entry; flushed at once, so that a killed run keeps it."""
         entry = {"time": round(time.time(), 3), "run": self.name, "event": event, **fields}
-        with self._guard:
+        with self._guard, writing(self.folder):
             if not self.folder.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._prune()

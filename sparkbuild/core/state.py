@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sparkbuild.core.errors import StateError
+from sparkbuild.core.writable import writing
+
 if TYPE_CHECKING:
     import sqlite3
 
@@ -111,27 +114,35 @@ class StateStore:
         """
         return os.access(self.path, os.R_OK | os.W_OK) and os.access(self.path.parent, os.W_OK)
 
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        """All that is known, nothing where the file cannot be read: on a full disk sqlite cannot even open it."""
+        if not self._is_mine():
+            return []
+        try:
+            with writing(self.path):
+                return self._open().execute(query).fetchall()
+        except StateError:
+            return []
+
     def rows(self) -> dict[str, str]:
         """Every doit row, JSON text by task name; one read, since thousands of small ones cost more."""
         with self._lock:
-            if not self._is_mine():
-                return {}
-            return dict(self._open().execute("select task, row from doit").fetchall())
+            return dict(self._rows("select task, row from doit"))
 
     def row(self, task: str) -> str | None:
         """One doit row as it is now in the file, whoever wrote it."""
-        with self._lock:
+        with self._lock, writing(self.path):
             found = self._open().execute("select row from doit where task = ?", (task,)).fetchone()
             return found[0] if found else None
 
     def save_row(self, task: str, row: str) -> None:
         """Write one doit row, committed on return."""
-        with self._lock:
+        with self._lock, writing(self.path):
             self._open().execute("insert or replace into doit values (?, ?)", (task, row))
 
     def drop_rows(self, task: str | None = None) -> None:
         """Forget one task, or all of them."""
-        with self._lock:
+        with self._lock, writing(self.path):
             if task is None:
                 self._open().execute("delete from doit")
                 self._open().execute("delete from made")
@@ -141,14 +152,12 @@ class StateStore:
     def all_made(self) -> dict[str, Made]:
         """The last making of every goal, by its name without the key."""
         with self._lock:
-            if not self._is_mine():
-                return {}
-            query = "select uri, key, parts, at, seconds, bytes, run from made"
-            return {row[0]: _made(row[1:]) for row in self._open().execute(query)}
+            rows = self._rows("select uri, key, parts, at, seconds, bytes, run from made")
+            return {row[0]: _made(row[1:]) for row in rows}
 
     def record(self, uri: str, made: Made) -> None:
         """Note that a goal was made, committed on return."""
-        with self._lock:
+        with self._lock, writing(self.path):
             parts = msgspec.json.encode(made.parts, order="sorted").decode()
             values = (uri, made.key, parts, made.at, made.seconds, made.bytes, made.run)
             self._open().execute("insert or replace into made values (?, ?, ?, ?, ?, ?, ?)", values)

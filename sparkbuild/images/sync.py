@@ -19,6 +19,7 @@ from sparkbuild.images.content import BLOBS, Content, blobs_of, describe, lackin
 from sparkbuild.images.docker import reference
 from sparkbuild.images.relays import Relays
 from sparkbuild.images.room import LOAD, check_disk, check_room
+from sparkbuild.nodes.ask import answer
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.relay.relay import INCOMING, Blob
 
@@ -79,7 +80,7 @@ class SyncKind:
         moves = lacking(fact, receipt)
         if moves is None:  # it was made on another node meanwhile: what it is made of is known only now
             query = {"scheme": "image", **self.query(goal), "layers": receipt["layers"], "sizes": receipt["sizes"]}
-            fact = run.agent(goal.node).call("facts", {"queries": [query]})["facts"][0]
+            fact = answer(run.agent(goal.node), goal.node, query)
             moves = lacking(fact, receipt) or (content.layers, 0)
         missing, engine = moves[0], fact.get("engine") or {}
         spooled = check_room(goal.node, engine, sum(blob.size for blob in missing), int(fact.get("arrived") or 0))

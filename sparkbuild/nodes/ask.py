@@ -6,23 +6,49 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Agent
+from sparkbuild.nodes.rpc.shapes import fact_of
 
 T = TypeVar("T")
 Fact = dict[str, Any]
 
 
+def answers(agent: Agent, node: str, queries: Sequence[Mapping[str, Any]]) -> list[Fact | NodeError]:
+    """What a node answers to its questions, in their order; an error in place of an answer of another shape than that
+    question has. Raises SparkbuildError when the node cannot be asked.
+    """
+    facts = agent.call("facts", {"queries": list(queries)}).get("facts") or []
+    if len(facts) != len(queries):
+        raise NodeError(f"the agent on {node} answered {len(facts)} questions of {len(queries)}")
+    found: list[Fact | NodeError] = []
+    for query, fact in zip(queries, facts, strict=True):
+        try:
+            found.append(fact_of(node, str(query.get("scheme") or ""), fact))
+        except NodeError as error:
+            found.append(error)
+    return found
+
+
+def answer(agent: Agent, node: str, query: Mapping[str, Any]) -> Fact:
+    """What a node answers to one question; raises SparkbuildError when it does not, or in another shape."""
+    (found,) = answers(agent, node, [query])
+    if isinstance(found, NodeError):
+        raise found
+    return found
+
+
 def survey(agent: Callable[[str], Agent], queries: Mapping[str, Mapping[str, Any]]) -> dict[str, Fact]:
-    """What each node answers to its query, in the order of `queries`; {"unreachable": message} of a silent one."""
+    """What each node answers to its query, in the order of `queries`; {"unreachable": message} of a silent one, and of
+    one whose answer has another shape.
+    """
 
     def ask(node: str) -> Fact:
         try:
-            facts: list[Fact] = agent(node).call("facts", {"queries": [queries[node]]}).get("facts") or []
+            return answer(agent(node), node, queries[node])
         except SparkbuildError as error:
             return {"unreachable": str(error)}
-        return facts[0] if len(facts) == 1 else {"unreachable": f"the agent on {node} answered no question"}
 
     return everywhere(tuple(queries), ask)
 

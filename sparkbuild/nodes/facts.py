@@ -10,7 +10,7 @@ from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Agent, Kind
 from sparkbuild.nodes import waiting
-from sparkbuild.nodes.ask import everywhere
+from sparkbuild.nodes.ask import answers, everywhere
 
 Fact = dict[str, Any]
 
@@ -63,12 +63,13 @@ class Observer:
         queries = [{"scheme": goal.uri.scheme, **self._kinds[goal.uri.scheme].query(goal)} for goal in goals]
         try:
             with waiting.told(node, waiting.sources(queries)):
-                facts = self._agent(node).call("facts", {"queries": queries}).get("facts") or []
-            if len(facts) != len(goals):
-                raise NodeError(f"the agent on {node} answered {len(facts)} questions of {len(goals)}")
+                found = answers(self._agent(node), node, queries)
         except SparkbuildError as error:
-            facts = [{"unreachable": str(error)}] * len(goals)
-        return {goal.target: fact for goal, fact in zip(goals, facts, strict=True)}
+            return {goal.target: {"unreachable": str(error)} for goal in goals}
+        return {
+            goal.target: {"unreachable": str(fact)} if isinstance(fact, NodeError) else fact
+            for goal, fact in zip(goals, found, strict=True)
+        }
 
     def _keep(self, goal: Goal, fact: Fact) -> None:
         with self._guard:

@@ -59,6 +59,16 @@ def foreign(box: Fact, node: str) -> str:
     )
 
 
+def process_elsewhere(lane: Fact, node: str) -> str:
+    """A lane of another store that runs as processes, in words: whose it is, and what ends it."""
+    ports = f", port {', '.join(map(str, lane['ports']))}" if lane["ports"] else ""
+    what = f"process {lane['pid']} of {lane['user'] or 'another user'} on {node}{ports}, is of lane {lane['recipe']}"
+    if lane["ours"]:
+        return f"{what}, which no record names any more: on {node}, kill {lane['pid']} ends it"
+    store = lane["store"] or "one that cannot be seen"
+    return f"{what} of another store ({store}): only doit stop:{lane['recipe']} of that workspace ends it"
+
+
 def judge(goal: Goal, fact: Fact, last: Made | None) -> Verdict:
     """Is the right lane running, ready and checked; if not, why."""
     seen = ranks_of(goal, fact)
@@ -120,7 +130,14 @@ def _gated(record: dict[str, Any], goal: Goal) -> bool:
 def _broken(seen: tuple[Seen, ...]) -> bool:
     """Some ranks live and some do not, or they are of different launches: together they serve nothing."""
     launches = {(one.record or {}).get("launch") for one in seen}
-    return not all(one.alive for one in seen) or len(launches) > 1
+    # one rank that was started again may have its gates run again; of several, the others do not know it any more
+    again = any(text.startswith("it was") for text in _again(seen)) and len(seen) > 1
+    frozen = any(not text.startswith("it was") for text in _again(seen))
+    return not all(one.alive for one in seen) or len(launches) > 1 or again or frozen
+
+
+def _again(seen: tuple[Seen, ...]) -> list[str]:
+    return [one.fact["again"] for one in seen if one.alive and one.fact.get("again")]
 
 
 def _reasons(goal: Goal, seen: tuple[Seen, ...], last: Made | None) -> list[Reason]:
@@ -142,11 +159,11 @@ def _reasons(goal: Goal, seen: tuple[Seen, ...], last: Made | None) -> list[Reas
         return [*found, *_protected(goal, seen), *_in_the_way(goal, seen)]
     if not record.get("ready"):
         found.append(Reason("ready", f"{who(record)} runs, but was not ready when last looked at"))
-    elif not head.fact["answers"]:
+    elif not head.fact.get("answers"):
         problem = head.fact.get("problem") or "does not listen"
         found.append(Reason("answers", f"{who(record)} runs, but {problem}"))
-    elif spec.model_id not in head.fact["served_ids"]:
-        ids = one_line(", ".join(head.fact["served_ids"]))
+    elif spec.model_id not in (head.fact.get("served_ids") or ()):
+        ids = one_line(", ".join(head.fact.get("served_ids") or ()))
         found.append(Reason("model_id", f"model id: {ids} -> {spec.model_id}", ids, spec.model_id))
     elif record.get("served_at") is None and not found:
         failed = [gate["id"] for gate in record.get("gates") or () if not gate.get("ok")]
@@ -168,6 +185,9 @@ def _lost(seen: tuple[Seen, ...]) -> list[Reason]:
             found.append(Reason("rank", f"{place}: {_ended(one)}"))
         elif one.record.get("launch") != launch:
             found.append(Reason("rank", f"{place} is of another launch"))
+        elif one.fact.get("again"):
+            text = f"{who(one.record)} runs, but {one.fact['again']}"
+            found.append(Reason("rank", f"{place}: {text}" if len(seen) > 1 else text))
     return found
 
 
@@ -187,7 +207,7 @@ def _in_the_way(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
         if holder and holder.get("container") and holder.get("lane") == goal.spec.recipe:
             holder = None  # it is named below: a launch removes it
         if holder:
-            by = f"process {holder['pid']} of {holder['user']}" if holder["pid"] else "a process of another user"
+            by = f"process {holder['pid']} of {holder['user']}" if holder["pid"] else holder["command"]
             if holder.get("container"):
                 by = f"container {holder['container']}"
             if holder.get("lane"):
@@ -195,6 +215,9 @@ def _in_the_way(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
             found.append(Reason("port", f"port {goal.spec.port}{place} is held by {by}"))
         found += [Reason("occupied", f"{one.node} serves lane {other}: doit stop:{other}") for other in _others(one)]
         found += [Reason("occupied", foreign(box, one.node)) for box in one.fact.get("foreign") or ()]
+        elsewhere = one.fact.get("elsewhere") or ()
+        found += [Reason("occupied", process_elsewhere(lane, one.node)) for lane in elsewhere]
+        found += [Reason("unread", f"{one.node}: {text}") for text in one.fact.get("unread") or ()]
         if one.fact.get("stranger"):
             text = f"a container that is not ours has the name sparkbuild-{goal.spec.recipe}{place}"
             found.append(Reason("stranger", f"{text}: {one.fact['stranger']}"))

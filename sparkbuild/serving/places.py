@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sparkbuild.core import STATE
+from sparkbuild.core.writable import writing
 
 if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
@@ -42,10 +43,11 @@ def nodes_of(root: str, recipe: str) -> tuple[str, ...]:
 
 def note(root: str, recipe: str, nodes: Iterable[str]) -> None:
     """A launch is about to begin there."""
-    os.makedirs(_folder(root, recipe), exist_ok=True)
-    for node in nodes:
-        with open(_folder(root, recipe, node), "ab"):
-            pass
+    with writing(_folder(root, recipe)):
+        os.makedirs(_folder(root, recipe), exist_ok=True)
+        for node in nodes:
+            with open(_folder(root, recipe, node), "ab"):
+                pass
 
 
 def forget(root: str, recipe: str, nodes: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.nodes.machines import same_machine
 from sparkbuild.serving import container, network
-from sparkbuild.serving.judge import Seen, foreign, who
+from sparkbuild.serving.judge import Seen, foreign, process_elsewhere, who
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.render import Launch, Rank
 
@@ -33,6 +33,7 @@ def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]
     for one in seen:
         found += [f"{one.node} serves lane {other}: doit stop:{other}" for other in one.fact.get("others") or ()]
         found += [foreign(box, one.node) for box in one.fact.get("foreign") or ()]
+        found += [process_elsewhere(lane, one.node) for lane in one.fact.get("elsewhere") or ()]
         if one.fact.get("stranger"):
             found.append(f"{stranger(one, spec.recipe)}: {one.fact['stranger']}\n{way_out(one, spec.recipe)}")
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sparkbuild.serving.judge import Seen
+from sparkbuild.serving.judge import Seen, process_elsewhere
 
 _HOLDS = frozenset({"running", "paused", "restarting"})  # states of a container that lives
 _AWAY = "does not answer"
@@ -40,6 +40,8 @@ def state(recipe: str, seen: Sequence[Seen], runtime: str, wanted: tuple[str, ..
     recorded = [one for one in seen if one.record]
     boxes = _unrecorded(seen)
     others = tuple(f"another store's lane of this recipe runs on {one.node}" for one in seen if _has_other(one, recipe))
+    others += tuple(process_elsewhere(lane, one.node) for one in seen for lane in _elsewhere(one, recipe))
+    others += tuple(f"{one.node}: {text}" for one in seen for text in one.fact.get("unread") or () if recipe in text)
     head = next((one for one in living if _rank(one) == 0), None)
     if head is not None:
         silent = {node: text for node, text in silent.items() if node in (*wanted, *launched(head))}
@@ -98,6 +100,8 @@ def _headed(
 
 def _wrong(node: str, rank: int, one: Seen, head: Seen) -> tuple[str, str, str]:
     launch = (head.record or {}).get("launch")
+    if one.alive and one.fact.get("again") and one is not head:
+        return node, "other", f"rank {_rank(one)} on {node}: {one.fact['again']}"
     if one.alive:
         other = (one.record or {}).get("launch") != launch
         return node, "other" if other else "", f"rank {_rank(one)} on {node} is of another launch"
@@ -169,3 +173,7 @@ def _unrecorded(seen: Sequence[Seen]) -> list[str]:
 
 def _has_other(one: Seen, recipe: str) -> bool:
     return any(box["recipe"] == recipe for box in one.fact.get("foreign") or ())
+
+
+def _elsewhere(one: Seen, recipe: str) -> list[dict[str, Any]]:
+    return [lane for lane in one.fact.get("elsewhere") or () if lane["recipe"] == recipe]

@@ -12,7 +12,7 @@ from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.run import Agent
 from sparkbuild.nodes.ask import everywhere
 from sparkbuild.serving.hold import operator
-from sparkbuild.serving.judge import foreign
+from sparkbuild.serving.judge import foreign, process_elsewhere
 
 if TYPE_CHECKING:
     import docker
@@ -105,7 +105,10 @@ def _stop(reach: Reach, node: str, request: dict[str, Any], *, final: bool, note
         _note_end(agent, recipe, str(request.get("launch") or done["launch"]), final=final)
         agent.call("stop", {**request, "grace": 0}, final=final)  # its secrets go when nothing of it is left
     nodes = tuple(done.get("nodes") or ()) if texts else ()
-    others = "; ".join(foreign(box, node) for box in done.get("foreign") or ())
+    others = "; ".join([
+        *(foreign(box, node) for box in done.get("foreign") or ()),
+        *(process_elsewhere(lane, node) for lane in done.get("elsewhere") or ()),
+    ])  # fmt: skip
     return Stopped(node, "; ".join(texts), None, nodes, others)
 
 

@@ -78,11 +78,11 @@ class Watch:
         if self._leave.is_set():
             raise _EndWatchError
         if event.get("event") == "state":
-            self.listening = bool(event["listening"])
+            self.listening = bool(event.get("listening"))
             self.inside = bool(event.get("inside"))
             if event.get("age") is not None:
                 self.launched = time.monotonic() - float(event["age"])
-            for line in event["lines"]:
+            for line in event.get("lines") or ():
                 self._run.note(f"{self._label}| {line}")
                 self.last_line = one_line(line, 1000) or self.last_line
                 self.phase = phase_of(line) or self.phase

@@ -89,7 +89,7 @@ class StagedKind:
             reasons = (_absent(goal, fact, last), *_source(fact))
             return Verdict(RUN, reasons, fact.get("to_write"), fact)
         if fact["key"] != goal.key.digest:
-            reasons = differences(fact["parts"], goal.key.parts)
+            reasons = differences(fact.get("parts") or {}, goal.key.parts)
             unexplained = Reason("key", "its ledger has another key with the same parts: it was edited by hand")
             return Verdict(RUN, (*(reasons or (unexplained,)), *_source(fact)), fact.get("to_write"), fact)
         if fact["problems"]:

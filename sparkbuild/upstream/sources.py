@@ -16,6 +16,7 @@ from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.state import Made, size_again
 from sparkbuild.core.uri import Uri
+from sparkbuild.nodes.ask import answer
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 
 # Raise it when the agent makes another archive of the same source: every source is then exported anew.
@@ -126,7 +127,7 @@ class SourceKind:
         """The archive, then its receipt, which says what the archive must be."""
         here = nodes.agent(LOCAL)
         run.note(f"{goal.node} is offline: fetched by this machine, which sends it now")
-        fact = here.call("facts", {"queries": [{"scheme": "source", **self.query(goal)}]})["facts"][0]
+        fact = answer(here, LOCAL, {"scheme": "source", **self.query(goal)})
         if not fact["present"]:
             raise IntegrityError(f"{goal.task} is not on this machine", found=str(fact.get("problem", "")))
 

@@ -74,7 +74,7 @@ def call(verb: str, request: dict[str, Any], *, python: str = sys.executable, sh
     """One call; nothing may be on stderr, whatever went wrong: a traceback is a bug."""
     answer = finish(start(verb, request, python=python, shim=shim))
     if answer.code >= 0:
-        assert answer.stderr == ""
+        assert answer.stderr == "", answer.stderr
     return answer
 
 

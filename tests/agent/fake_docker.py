@@ -26,6 +26,7 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.containers: list[dict[str, Any]] = []
         self.images: list[dict[str, Any]] = []
         self.broken = False
+        self.started = "2026-01-01T00:00:00.000000001Z"  # of all containers
         self.asked: list[str] = []
 
     def add(
@@ -98,7 +99,7 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                     "Id": one["Id"],
                     "Name": one["Names"][0],
                     "Config": config,
-                    "State": {"Status": one["State"]},
+                    "State": {"Status": one["State"], "StartedAt": self.started},
                 }
         return 404, {"message": f"no such container: {name}"}
 

@@ -104,8 +104,9 @@ def test_an_engine_that_answers_nonsense(tmp_path: Path) -> None:
 
 
 LANE = {
-    "format": "sparkbuild-lane/v1", "recipe": "demo", "key": "k", "port": 8431, "model_id": "m", "protect": True,
-    "log": "lanes/demo/log", "launched_at": 5.0, "served_at": 7.0, "ready": {"seconds": 1}, "stopped_at": None,
+    "format": "sparkbuild-lane/v1", "recipe": "demo", "key": "k", "parts": {}, "port": 8431, "model_id": "m",
+    "protect": True, "log": "lanes/demo/log", "launched_at": 5.0, "served_at": 7.0, "ready": {"seconds": 1},
+    "stopped_at": None, "pid": 0, "start_ticks": 0, "boot_id": "", "container": "",
 }  # fmt: skip
 
 

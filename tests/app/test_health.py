@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,15 @@ def box(**more: Any) -> dict[str, Any]:
 
 def look(node: str = "dgx1", **more: Any) -> Look:
     return Look(node, fact(**more), None, 999.9, 1000.1, "/srv/models", docker=True)
+
+
+STORE = "another store (/srv/b), since 1970-01-01 00:00:09 UTC"
+SERVING = "serving demo since 1970-01-01 00:01:00 UTC"
+
+
+def elsewhere(**more: Any) -> dict[str, Any]:
+    found = {"recipe": "demo", "pid": 7, "user": "ann", "store": "/srv/b", "ours": False, "ports": [8431]}
+    return {**found, "since": 9.0, "gpus": False, **more}
 
 
 FIGURES = "memory 100.0 GB of 128.0 GB, disk 900.0 GB free, clock +0.0 s"
@@ -138,6 +148,29 @@ OURS = {"ours": True, "labels": {"sparkbuild.recipe": "demo"}}
         ),
         ({"problems": {"gpus": "OSError: x"}}, ["free"], ["gpus cannot be looked at: OSError: x"]),
         ({"disks": {}}, ["free"], []),
+        (  # a node without docker, whose lane is a process
+            {"docker": docker(present=False, problem="no docker here"), "lanes": [lane()]},
+            ["serving demo since 1970-01-01 00:01:00 UTC"],
+            ["no docker here"],
+        ),
+        (
+            {"lanes": [lane(again="it is paused")]},
+            ["held by demo, which is not serving"],
+            ["demo runs, but it is paused: doit serve:demo"],
+        ),
+        ({"elsewhere": [elsewhere()]}, [f"held by process 7 of ann on port 8431, lane demo of {STORE}"], []),
+        (
+            {"elsewhere": [elsewhere(ours=True, ports=[])]},
+            ["held by process 7 of ann, lane demo without a record, since 1970-01-01 00:00:09 UTC"],
+            ["process 7 is of lane demo, and no record names it any more"],
+        ),
+        ({"unread": ["lane glm is of user bob"]}, ["free"], ["lane glm is of user bob"]),
+        (
+            {"strangers": {"8431": "a process of uid 1001"}},
+            ["perhaps held: a process of uid 1001 listens on port 8431"],
+            [],
+        ),
+        ({"strangers": {"8431": "a process of uid 1001"}, "lanes": [lane(alive=True)]}, [SERVING], []),
     ],
 )
 def test_a_node(more: dict[str, Any], states: list[str], problems: list[str]) -> None:
@@ -261,7 +294,8 @@ def config(root: Path, more: str = "", cluster: str = '"local"') -> None:
 @pytest.mark.parametrize("words", [["health"], ["health", "local"], ["health:local"], ["health", "pair", "local"]])
 def test_this_machine(doit: Tool, words: list[str]) -> None:
     done = doit.ok(*words)
-    assert "local: 1/1 online\n  local  free" in done.out
+    # a lane that other tests serve on this machine is one of another store
+    assert re.search(r"local: 1/1 online\n  local  (free|held by process)", done.out)
     assert ("pair: 1/1" in done.out) is (words in (["health"], ["health", "pair", "local"]))
     assert done.err == ""
 
@@ -275,6 +309,55 @@ def test_as_json(doit: Tool, words: list[str]) -> None:
     assert 0 < node["memory_available"] <= node["memory_total"]
     assert 0 < node["disk_free"] <= node["disk_total"], "of the store's disk, though the store is not there yet"
     assert not (doit.root / ".sparkbuild" / "node").exists(), "looking makes nothing"
+
+
+PAIR = ["dgx1", "dgx2"]
+MEND = "doit stop:demo, doit serve:demo"
+
+
+def ranked(rank: int, **more: Any) -> dict[str, Any]:
+    return lane(rank=rank, launch="l1", nodes=PAIR, ready=not rank, served_at=None if rank else 60.0, **more)
+
+
+RANKS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], list[str], list[str]]] = {
+    "all live": ([ranked(0)], [ranked(1)], [], []),
+    "a worker died": (
+        [ranked(0)], [ranked(1, alive=False)],
+        [f"demo is broken: its rank on dgx2 does not run: {MEND}"],
+        [f"rank 1 of demo is dead, and the lane runs on dgx1: {MEND}"],
+    ),
+    "a worker's record is gone": ([ranked(0)], [], [f"demo is broken: its rank on dgx2 does not run: {MEND}"], []),
+    "a worker of another launch": (
+        [ranked(0)], [ranked(1) | {"launch": "l2"}],
+        [f"demo is broken: its rank on dgx2 does not run: {MEND}"],
+        [f"rank 1 of demo runs without rank 0 on dgx1: {MEND}"],
+    ),
+    "the head died": (
+        [ranked(0, alive=False)], [ranked(1)],
+        ["demo is dead (was not stopped): doit logs demo"],
+        [f"rank 1 of demo runs without rank 0 on dgx1: {MEND}"],
+    ),
+    "an orphan": ([], [ranked(1)], [], [f"rank 1 of demo runs without rank 0 on dgx1: {MEND}"]),
+    "all died": (
+        [ranked(0, alive=False)], [ranked(1, alive=False)], ["demo is dead (was not stopped): doit logs demo"], [],
+    ),
+    "stopped": ([ranked(0, alive=False, stopped_at=9.0)], [ranked(1, alive=False, stopped_at=9.0)], [], []),
+    "docker does not say": ([ranked(0)], [ranked(1, alive=None)], [], [
+        "whether demo runs is not known: docker does not answer",
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("head", "worker", "on_head", "on_worker"), RANKS.values(), ids=RANKS)
+def test_ranks_on_several_nodes(
+    head: list[dict[str, Any]], worker: list[dict[str, Any]], on_head: list[str], on_worker: list[str]
+) -> None:
+    looks = [look("dgx1", host="dgx1", lanes=head), look("dgx2", host="dgx2", lanes=worker)]
+    found = health.cluster("pair", looks)
+    assert [node["problems"] for node in found["nodes"]] == [on_head, on_worker]
+    assert found["ok"] == (not on_head and not on_worker)
+    alone = health.cluster("one", looks[1:], looks)
+    assert alone["nodes"][0]["problems"] == on_worker, "the other node was asked for another cluster"
 
 
 def test_names_that_are_none(doit: Tool) -> None:
@@ -294,6 +377,6 @@ def test_a_node_that_is_not_there(doit: Tool) -> None:
         config(doit.root, more, '"local", "dgx2"')
         done = doit.fails("health", "pair")
         assert done.code == 1
-        assert done.out.startswith("pair: 1/2 online\n  local  free")
+        assert done.out.startswith("pair: 1/2 online\n  local  ")
         assert "  dgx2   offline\n         ! " in done.out
         assert doit.ok("health", "local").code == 0

@@ -232,6 +232,12 @@ def test_another_architecture_does_not_stop_the_others(doit: Tool) -> None:
     done = fails(doit, 3, "sync")
     assert "nothing is made: sync:foreign:dgx1 cannot be made" in done.err
     assert "doit health" not in done.err
+    step = doit.plan("sync:foreign:dgx1")["image:foreign"]
+    assert (step["state"], step["reasons"][0]["text"]) == (
+        "unknown",
+        "only for sync:foreign:dgx1, which cannot be made",
+    )
+    assert doit.states("image:foreign")["image:foreign"] == "run", "by itself it can be made"
 
 
 # -- what status shows of it -----------------------------------------------------------------------------------------

@@ -109,12 +109,12 @@ def test_what_was_done_before_an_interrupt_is_not_lost(monkeypatch: pytest.Monke
 
 def test_a_survey_asks_each_node_its_own_question() -> None:
     agents = {node: Says({"facts": [{"node": node}]}) for node in NODES}
-    queries = {node: {"scheme": "node", "of": node} for node in reversed(NODES)}
+    queries = {node: {"scheme": "x", "of": node} for node in reversed(NODES)}
     found = survey(agents.__getitem__, queries)
     assert list(found) == list(reversed(NODES))
     assert found == {node: {"node": node} for node in NODES}
     for node in NODES:
-        assert agents[node].asked == [("facts", {"queries": [{"scheme": "node", "of": node}]})]
+        assert agents[node].asked == [("facts", {"queries": [{"scheme": "x", "of": node}]})]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_a_survey_asks_each_node_its_own_question() -> None:
     [
         (NodeError("no route", found="to 10.0.0.2"), "no route\n  found:  to 10.0.0.2"),
         (SparkbuildError("odd"), "odd"),
-        ({"facts": []}, "the agent on dgx2 answered no question"),
-        ({"facts": [{}, {}]}, "the agent on dgx2 answered no question"),
-        ({}, "the agent on dgx2 answered no question"),
+        ({"facts": []}, "the agent on dgx2 answered 0 questions of 1"),
+        ({"facts": [{}, {}]}, "the agent on dgx2 answered 2 questions of 1"),
+        ({}, "the agent on dgx2 answered 0 questions of 1"),
     ],
 )
 def test_a_node_that_gives_no_answer(answer: Any, text: str) -> None:

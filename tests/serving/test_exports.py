@@ -114,7 +114,8 @@ class Fake:
 
 def answer(key: Key, **changes: Any) -> dict[str, Any]:
     mounts = [{"source": one.source, "target": one.target, "read_only": True} for one in (SELF, PAGE)]
-    return {"present": True, "key": key.digest, "mounts": mounts, **changes}
+    whole = {"parts": key.parts, "commit": "", "files": 2, "problems": []}
+    return {"present": True, "key": key.digest, "mounts": mounts, **whole, **changes}
 
 
 def test_the_nodes_are_asked_and_anew_before_a_launch() -> None:

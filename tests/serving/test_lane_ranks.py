@@ -63,6 +63,9 @@ LAST = "last line of its log"
 LEFT_ON = "a container of an earlier launch is left on"
 LEFT = {"id": "f" * 64, "name": "sparkbuild-demo", "state": "created", "status": "Created"}
 
+STARTED = "it was started again, by somebody else, at 2026-01-01 00:00:00 UTC"
+RUNS = "container 0123456789ab runs, but"
+
 # facts of dgx1 and dgx2, reasons (part, text), steps
 TABLE: dict[str, tuple[Fact, Fact, list[tuple[str, str]], tuple[str, ...]]] = {
     "served": (lives(), lives(1), [], ()),
@@ -347,3 +350,30 @@ def test_the_goal() -> None:
         *("image://dgx1/demo-ranks", "image://dgx2/demo-ranks"),
         *("staged://dgx1/demo/weights", "staged://dgx2/demo/weights"),
     ]
+
+
+def test_a_rank_that_was_started_again_is_not_the_launch_that_was_checked() -> None:
+    fact = {"ranks": {"dgx1": lives(), "dgx2": lives(1, again=STARTED)}}
+    verdict = judge(goal(), fact, None)
+    assert (verdict.state, [reason.text for reason in verdict.reasons]) == (
+        RUN,
+        [f"rank 1 on dgx2: {RUNS} {STARTED}"],
+    )
+    assert steps(goal(), fact) == AGAIN
+
+
+def test_one_rank_that_was_started_again_has_its_gates_run_again() -> None:
+    one = goal(("dgx1",))
+    fact = lives(of=record(parts=one.key.parts, key=one.key.digest), answers=False, again=STARTED, problem=STARTED)
+    verdict = judge(one, fact, None)
+    assert (verdict.state, [reason.text for reason in verdict.reasons]) == (RUN, [f"{RUNS} {STARTED}"])
+    assert steps(one, fact) == ("ready", "gates")
+
+
+def test_a_paused_container_is_not_serving() -> None:
+    one = goal(("dgx1",))
+    served = record(parts=one.key.parts, key=one.key.digest)
+    fact = lives(of=served, answers=False, again="it is paused", problem="it is paused")
+    verdict = judge(one, fact, None)
+    assert (verdict.state, [reason.text for reason in verdict.reasons]) == (RUN, [f"{RUNS} it is paused"])
+    assert steps(one, fact) == AGAIN

@@ -115,6 +115,7 @@ def _row(entry: dict[str, Any], inspected: dict[str, Any]) -> Container:
         "labels": labels,
         "created": float(entry.get("Created") or 0),
         "pid": int((inspected.get("State") or {}).get("Pid") or 0),
+        "started": str((inspected.get("State") or {}).get("StartedAt") or ""),
         "exit_code": int(exited.group(1)) if exited else None,
         "gpu": uses_gpu(inspected),
         # a container inherits its image's labels, so that one of them alone does not make it a lane's

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError
@@ -74,6 +75,15 @@ class Shelf:
         """The one with that id."""
         return next((box for box in self.boxes if container and box["id"] == container), None)
 
+    def state(self, box: Box) -> dict[str, Any]:
+        """Docker's own words about one of them, asked now: "Status", "StartedAt", ...; {} when it does not answer."""
+        try:
+            found = Dockerd(self._socket).container(box["id"])
+        except DockerdError:
+            return {}
+        state = (found or {}).get("State")
+        return state if isinstance(state, dict) else {}
+
     def stranger(self, recipe: str) -> str:
         """What stands in the place of the recipe's container and is not ours, in words; "" when nothing does."""
         try:
@@ -111,6 +121,19 @@ class Shelf:
 def is_alive(box: Box | None) -> bool:
     """True for a container that holds what a lane holds."""
     return box is not None and box["state"] in ALIVE
+
+
+def not_serving(state: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """Why a container that lives is not what its launch started and its gates checked, "" when it is. `state` is
+    docker's. A record of before the time of the start was noted says nothing of it.
+    """
+    status, at = str(state.get("Status") or ""), str(state.get("StartedAt") or "")
+    if status in {"paused", "restarting"}:
+        return f"it is {status}"
+    launched = record.get("started", "")
+    if launched and at and at != launched:
+        return f"it was started again, by somebody else, at {at[:19].replace('T', ' ')} UTC"
+    return ""
 
 
 def is_of_another(box: Box, store: str) -> bool:

@@ -38,7 +38,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         found = index.entries(store)
     attached = exports(store)
     alone = {one.dst for one in attached}
-    protected = {name for name in lanes.names(store) if (lanes.record(store, name) or {}).get("protect")}
+    protected = {name for name, found in lanes.every(store)[0].items() if found.get("protect")}
     shelf = lanes.shelf_of(query)
     looks = [look(query["store"], one, of(attached, one.dst), shelf) for one in found if one.dst not in alone]
     made = {one.dst: list(one.folders) for one in attached}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import fsync_folder, locked, write_json
 from sparkbuild.agent.disk.held import created, remove, remove_tree, rename
-from sparkbuild.agent.image import tree
+from sparkbuild.agent.image import libraries, tree
 from sparkbuild.agent.image.look import RECEIPT_FORMAT, folder_of, read_receipt
 from sparkbuild.agent.store.fetch import pip
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -68,8 +68,15 @@ def _check_python(request: dict[str, Any]) -> None:
             kind="config",
             found=f"Python {sys.version_info[0]}.{sys.version_info[1]} ({sys.executable})",
             wanted=f"Python {request['python']} or newer",
-            next="install it and make the environment anew with it: SPARKBUILD_PYTHON=python3.x ./doitw ...",
+            next=_other_python(request),
         )
+
+
+def _other_python(request: dict[str, Any]) -> str:
+    name = f"python{request['python']}"
+    if request.get("remote"):
+        return f'install {name} on that node, and set python = "{name}" in its table of config.toml'
+    return f"install it and make the environment anew with it: SPARKBUILD_PYTHON={name} ./doitw ..."
 
 
 def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
@@ -171,10 +178,12 @@ def _import(request: dict[str, Any], python: str, reporter: Reporter) -> None:
             check=False,
         )
         if done.returncode:
+            said = done.stdout + done.stderr
             raise AgentError(
                 f"image {request['name']}: module {module} does not import",
                 kind="engine",
-                found=(done.stdout + done.stderr).strip()[-800:] or f"exit code {done.returncode}",
+                found=libraries.last_lines(said) or f"exit code {done.returncode}",
+                next=libraries.advice(said) or "mend what it says; the task's log has what was installed",
             )
         reporter.log(f"import {module}: ok")
 

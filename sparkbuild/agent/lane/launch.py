@@ -80,7 +80,7 @@ def check_port(store: str, port: int, socket: str) -> None:
     if holder["container"]:
         who = f"container {holder['container']}"
     elif not holder["pid"]:
-        who = "a process of another user"
+        who = holder["command"]
     raise AgentError(
         f"port {port} is in use",
         kind="port",

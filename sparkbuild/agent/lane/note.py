@@ -10,7 +10,7 @@ from sparkbuild.agent.ledger import index
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _TIMES = ("served_at", "stopped_at")
-_FIELDS = ("key", "parts", "ready", "gates", "served_at", "protect", "stopped_at")
+_FIELDS = ("key", "parts", "ready", "gates", "served_at", "protect", "stopped_at", "started")
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
@@ -26,6 +26,10 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             found[field] = request["set"][field]  # type: ignore[literal-required]
         if field in _TIMES and request["set"].get(field):
             found[field] = time.time()  # type: ignore[literal-required]
+    if "ready" in request["set"] and lanes.in_docker(found):  # what is ready is what runs now, whoever started it
+        shelf = lanes.shelf_of(request)
+        box = shelf.box(found["container"])
+        found["started"] = str((shelf.state(box) if box else {}).get("StartedAt") or found.get("started", ""))
     lanes.write(request["store"], found)
     index.served(request)
     return {"record": found}

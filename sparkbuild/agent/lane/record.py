@@ -8,11 +8,14 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent.disk.files import read_json, write_json
+from sparkbuild.agent.lane import unread
+from sparkbuild.agent.lane.marked import MARK, unrecorded, wants
 from sparkbuild.agent.machine import listener, procs
 from sparkbuild.agent.wire.printable import one_line
 
 if TYPE_CHECKING:
     from sparkbuild.agent.docker.ours import Shelf
+    from sparkbuild.agent.lane.unread import Unread
     from sparkbuild.agent.wire.records import Box, LaneFact, LaneRecord
 
 LANE_FORMAT = "sparkbuild-lane/v1"
@@ -26,12 +29,42 @@ def folder(store: str, recipe: str) -> str:
     return os.path.join(store, "lanes", recipe)
 
 
+def read(store: str, recipe: str) -> LaneRecord | Unread | None:
+    """The record of the last launch, None when there was none, or why it cannot be read. Its shape is looked at here:
+    who reads a record elsewhere may rely on it.
+    """
+    path = os.path.join(folder(store, recipe), "lane.json")
+    try:
+        found = read_json(path)
+    except PermissionError:
+        return unread.closed(recipe, path)
+    except OSError as error:
+        return unread.Unread(recipe, path, error.strerror or str(error))
+    if found is None:
+        return unread.Unread(recipe, path, "it holds no table") if os.path.lexists(path) else None
+    if found.get("format") != LANE_FORMAT:
+        return unread.Unread(recipe, path, "it is of another version of sparkbuild")
+    why = unread.wrong(found)
+    return unread.Unread(recipe, path, why) if why else cast("LaneRecord", found)
+
+
 def record(store: str, recipe: str) -> LaneRecord | None:
-    """The record of the last launch, None when there was none."""
-    found = read_json(os.path.join(folder(store, recipe), "lane.json"))
-    if found is None or found.get("format") != LANE_FORMAT:
+    """The record of the last launch, None when there was none, or what stands there is no record: a launch writes
+    another. Raises AgentError for one that is another user's.
+    """
+    found = read(store, recipe)
+    if isinstance(found, unread.Unread):
+        if found.user:
+            raise found.error()
         return None
-    return cast("LaneRecord", found)
+    return found
+
+
+def every(store: str) -> tuple[dict[str, LaneRecord], list[Unread]]:
+    """All records of this store by recipe, and those that cannot be read."""
+    seen = {name: read(store, name) for name in names(store)}
+    closed = [found for found in seen.values() if isinstance(found, unread.Unread)]
+    return {name: found for name, found in seen.items() if found and not isinstance(found, unread.Unread)}, closed
 
 
 def names(store: str) -> list[str]:
@@ -83,7 +116,7 @@ def write(store: str, found: LaneRecord) -> None:
 
 def mark(log: str) -> str:
     """What stands in the environment of every process of the launch that has this log, and of no other."""
-    return f"SPARKBUILD_LANE={log}"
+    return f"{MARK}={log}"
 
 
 def members(found: LaneRecord) -> set[int]:
@@ -101,17 +134,14 @@ def members(found: LaneRecord) -> set[int]:
 
 def lane_of(store: str, pid: int) -> str:
     """The lane of this store that a process belongs to, "" when none."""
-    for name in names(store) if pid else []:
-        found = record(store, name)
-        if found is not None and pid in members(found):
-            return name
-    return ""
+    records = every(store)[0] if pid else {}
+    return next((name for name, found in records.items() if pid in members(found)), "")
 
 
 def runs(store: str, recipe: str) -> bool:
     """True when the lane is to be asked for an answer: its process lives, or it is in a container and may."""
-    found = record(store, recipe)
-    return found is not None and (in_docker(found) or alive(found))
+    found = read(store, recipe)
+    return found is not None and not isinstance(found, unread.Unread) and (in_docker(found) or alive(found))
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
@@ -121,7 +151,8 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     """
     store, recipe = query["store"], query["recipe"]
     glance: procs.Glance = query.get("glance") or procs.Glance()
-    found = record(store, recipe)
+    records, closed = every(store)
+    found = records.get(recipe) or record(store, recipe)
     fact: LaneFact = {"record": found, "alive": False, "listening": False, "answers": False, "port_holder": None}
     fact["now"] = time.time()
     shelf = None
@@ -135,7 +166,9 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         # the processes of a container may be hidden from us; its port was free when it was launched
         pids = set() if in_docker(found) else glance.session_of(found["pid"])
         fact["listening"] = bool(inodes) and (in_docker(found) or procs.owns_socket(pids, inodes) is not None)
-        if fact["listening"]:
+        if fact.get("again"):
+            fact["problem"] = fact["again"]
+        elif fact["listening"]:
             fact.update(_answers(found, listener.addresses(found["port"], glance)))
         if port != found["port"]:
             fact["port_holder"] = _foreign(query, port, glance, pids)
@@ -145,9 +178,17 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
             fact["state"] = _how_it_ended(fact, found, query)
         ours = members(found) if found is not None and glance.inodes(port) else set()
         fact["port_holder"] = _foreign(query, port, glance, ours)
-    fact["others"], foreign = _others(query, shelf)
+    fact["others"], foreign = _others(query, records, shelf)
     if foreign:
         fact["foreign"] = foreign
+    elsewhere = unrecorded(store, {one.get("log", "") for one in records.values()}, glance)
+    # without GPUs, engines on other ports do not disturb each other
+    elsewhere = [one for one in elsewhere if one["ours"] or one["gpus"] or (port and wants(one, port))]
+    if elsewhere:
+        fact["elsewhere"] = elsewhere
+    if closed:
+        fact["unread"] = [one.text for one in closed]
+        fact["others_unread"] = [one.text for one in closed if one.recipe != recipe and one.may_run]
     return dict(fact)
 
 
@@ -168,33 +209,38 @@ def _how_it_ended(fact: LaneFact, found: LaneRecord, query: dict[str, Any]) -> s
 
 def _contained(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:
     """What docker knows of the recipe's containers."""
-    from sparkbuild.agent.docker.ours import is_alive, is_of_another  # noqa: PLC0415 - only for lanes in containers
+    from sparkbuild.agent.docker.ours import (  # noqa: PLC0415 - only for lanes in containers
+        is_alive,
+        is_of_another,
+        not_serving,
+    )
 
     named = (fact["record"] or {}).get("container", "")
     box = shelf.box(named)
     fact["docker_problem"] = shelf.problem
     fact["state"] = box["status"] or box["state"] if box else ""
+    if box is not None and is_alive(box):
+        fact["again"] = not_serving(shelf.state(box), fact["record"] or {})
     # one that was only created holds its name; dead ones are kept for their logs
     left = [one for one in shelf.of(recipe) if one["id"] != named and (is_alive(one) or one["state"] == "created")]
     fact["left"] = [one for one in left if not is_of_another(one, store)]
     fact["stranger"] = "" if shelf.problem or is_alive(box) else shelf.stranger(recipe)
 
 
-def _others(query: dict[str, Any], shelf: Shelf | None) -> tuple[list[str], list[Box]]:
-    """Other lanes that hold this node: a node serves one. Docker is asked when one of them may be in it. The second are
-    those that were launched from another store, of the same recipe even: this store's operator cannot stop them.
+def _others(query: dict[str, Any], records: dict[str, LaneRecord], shelf: Shelf | None) -> tuple[list[str], list[Box]]:
+    """Other lanes that hold this node: a node serves one. Docker is asked wherever we may: whatever this lane runs in,
+    others may be in containers. The second are those that were launched from another store, of the same recipe even:
+    this store's operator cannot stop them.
     """
     from sparkbuild.agent.docker.ours import is_alive, is_of_another  # noqa: PLC0415 - 1 ms, once per look
 
     store, recipe = query["store"], query["recipe"]
-    found = set()
+    others = {name: one for name, one in records.items() if name != recipe}
+    found = {name for name, one in others.items() if not in_docker(one) and alive(one)}
     foreign: list[Box] = []
-    for name in names(store):
-        other = record(store, name) if name != recipe else None
-        if other is not None and not in_docker(other) and alive(other):
-            found.add(name)
-        elif other is not None and in_docker(other) and other.get("stopped_at") is None and shelf is None:
-            shelf = query.get("shelf") or shelf_of(query)
+    in_boxes = any(in_docker(one) and one.get("stopped_at") is None for one in others.values())
+    if shelf is None and (in_boxes or os.access(str(query.get("docker") or ""), os.R_OK | os.W_OK)):
+        shelf = query.get("shelf") or shelf_of(query)
     if shelf is not None:
         living = [box for box in shelf.boxes if is_alive(box)]
         foreign = [box for box in living if is_of_another(box, store)]

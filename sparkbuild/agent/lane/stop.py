@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked
 from sparkbuild.agent.lane import prepare, record as lanes
+from sparkbuild.agent.lane.marked import unrecorded
 from sparkbuild.agent.ledger import index
+from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
@@ -20,11 +22,12 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "docker", "recipe", "grace": seconds, "launch"?, "by"?}; stopping what does not run is not an
     error. With `launch`, only what that launch started is stopped; `by` is noted in the record.
 
-    Result {"stopped": bool, "pid", "killed": bool, "containers": [Box], "foreign": [Box], "docker_problem": text,
-    "launch": text, "nodes": [name]}: killed when it had to be SIGKILL; `containers` are those of the recipe that hold
-    the node or its name, for docker-py to stop; `foreign` those that another store's operator launched, to be left
-    alone; `docker_problem` when the record names a container and docker does not answer; `launch` is the recorded one,
-    `nodes` are those it was launched on, [] when it was stopped already.
+    Result {"stopped": bool, "pid", "killed": bool, "containers": [Box], "foreign": [Box], "elsewhere": [ProcessLane],
+    "docker_problem": text, "launch": text, "nodes": [name]}: killed when it had to be SIGKILL; `containers` are those
+    of the recipe that hold the node or its name, for docker-py to stop; `foreign` those that another store's operator
+    launched, to be left alone, `elsewhere` processes of such; `docker_problem` when the record names a container and
+    docker does not answer; `launch` is the recorded one, `nodes` are those it was launched on, [] when it was stopped
+    already.
     """
     store, recipe, launch = request["store"], request["recipe"], str(request.get("launch") or "")
     found = lanes.record(store, recipe)
@@ -48,7 +51,12 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             _mark(found, request)
     elif lanes.in_docker(found):
         done["docker_problem"] = f"docker is not running: no {request.get('docker')}"
+    elsewhere = [one for one in unrecorded(store, _logs(store), procs.Glance()) if one["recipe"] == recipe]
+    if elsewhere:
+        done["elsewhere"] = elsewhere
     if not done.get("containers") and not done.get("docker_problem"):
+        if not launch:
+            _note_dead(request)
         prepare.forget(store, recipe, launch if launch != recorded else "")
     return done
 
@@ -57,6 +65,18 @@ def _mark(found: LaneRecord, request: dict[str, Any]) -> None:
     """Note who stops it before it ends: whoever waits for it is told so, and not that it died."""
     found["stopping"] = {"at": time.time(), "by": str(request.get("by") or "")}
     lanes.write(request["store"], found)
+
+
+def _logs(store: str) -> set[str]:
+    return {one.get("log", "") for one in lanes.every(store)[0].values()}
+
+
+def _note_dead(request: dict[str, Any]) -> None:
+    """A lane that died by itself was told to stop now: it is stopped, and not found dead at every look from here on."""
+    found = lanes.record(request["store"], request["recipe"])
+    if found is not None and found.get("stopped_at") is None:
+        found["stopped_at"] = time.time()
+        lanes.write(request["store"], found)
 
 
 def _stop_process(request: dict[str, Any], launch: str, reporter: Reporter) -> dict[str, Any]:

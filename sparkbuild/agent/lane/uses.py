@@ -22,12 +22,11 @@ def users(store: str, path: str, shelf: Shelf | None = None) -> list[str]:
     launches named (`uses` of the record, absolute paths of argv). A container counts as running while docker does not
     say otherwise, unless the node was booted since. `shelf`: the containers of this node, docker's usual ones if None.
     """
-    found = []
-    for recipe in lanes.names(store):
-        record = lanes.record(store, recipe)
-        if record is not None and _uses(record, os.path.normpath(path)) and _may_run(record, shelf):
-            found.append(recipe)
-    return found
+    records, closed = lanes.every(store)
+    place = os.path.normpath(path)
+    found = [name for name, record in records.items() if _uses(record, place) and _may_run(record, shelf)]
+    # what another user's lane uses is not to be read; that it is in a container, its mounts tell
+    return found + [one.recipe for one in closed if one.may_run]
 
 
 def used(store: str, paths: Iterable[str], shelf: Shelf) -> str:

@@ -6,8 +6,10 @@ import fcntl
 import os
 import stat
 import sys
+import time
 
 from sparkbuild.agent.disk.files import is_in
+from sparkbuild.agent.ledger.index import FOLDER
 
 _GETFLAGS = 0x80086601  # FS_IOC_GETFLAGS
 _FIXED = {"i": "immutable (chattr +i)", "a": "append-only (chattr +a)"}
@@ -29,6 +31,14 @@ def fields_of(path: str, store: str) -> dict[str, str]:
     mends = f"let {me} use {closed}"
     if closed == "/":  # a folder of the user's own in it is meant, not all of it
         mends = f"{folder_for_us(path)}, or name another folder"
+    owners = others_in(store) if inside and is_in(closed, store) else []
+    if owners:  # to take the store would end what they have there
+        has = "; ".join(owners)
+        return {
+            "found": f"{closed} belongs to {user(found.st_uid)}, {mode}; in this store {has}; we are {me}",
+            "wanted": "a store for each user: this one is in use",
+            "next": "name another `store` for this node in config.toml",
+        }
     if inside and is_in(closed, store):
         mends = f"sudo chown -R {me}: {store}"
     elif inside:
@@ -43,6 +53,34 @@ def fields_of(path: str, store: str) -> dict[str, str]:
 def folder_for_us(path: str) -> str:
     """The command that makes a folder which this user may write to."""
     return f"sudo install -d -o {user(os.geteuid())} {path}"
+
+
+def others_in(store: str) -> list[str]:
+    """Who else has lanes or staged data in a store, in words: whose it is, and since when. What may not be looked into
+    may hold anything: its owner has something there.
+    """
+    found: dict[int, tuple[str, float]] = {}
+    for name, what in (("lanes", "lanes"), (FOLDER, "staged data")):
+        folder = os.path.join(store, name)
+        try:
+            inner = os.listdir(folder)
+        except PermissionError:
+            inner = [""]
+        except OSError:
+            continue
+        for entry in inner:
+            try:
+                seen = os.lstat(os.path.join(folder, entry))
+            except OSError:
+                continue
+            if seen.st_uid != os.geteuid():
+                _, since = found.get(seen.st_uid, ("", seen.st_mtime))
+                found[seen.st_uid] = (what, min(since, seen.st_mtime))
+    stamp = "%Y-%m-%d %H:%M:%S UTC"
+    return [
+        f"{user(uid)} has {what} since {time.strftime(stamp, time.gmtime(since))}"
+        for uid, (what, since) in sorted(found.items())
+    ]
 
 
 def _closed(path: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _LISTEN = "0A"  # state column of /proc/net/tcp, include/net/tcp_states.h
@@ -37,17 +38,52 @@ def start_ticks(pid: int) -> int | None:
     return int(fields[19])
 
 
+def started(pid: int) -> float:
+    """When a process started, in unix seconds to a second or so; 0.0 when it is gone."""
+    ticks = start_ticks(pid)
+    if ticks is None:
+        return 0.0
+    try:
+        with open("/proc/uptime", encoding="ascii") as file:
+            uptime = float(file.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return time.time() - uptime + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def has_processes(uid: int) -> bool:
+    """Whether a user has any processes here."""
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.stat(f"/proc/{entry}").st_uid == uid:
+                return True
+        except OSError:
+            continue
+    return False
+
+
 def is_same(pid: int, ticks: int, boot: str) -> bool:
     """True when the process that was recorded is still alive."""
     return pid > 0 and boot == boot_id() and start_ticks(pid) == ticks
 
 
-def listeners(table: str) -> dict[int, dict[str, str]]:
-    """Listening TCP ports by one table of this network namespace, and the socket inodes behind each, with the address
-    of each as the table has it. Opens no connection: a rendezvous port that sees one opened and dropped may count it
-    as a rank.
+class Listener(NamedTuple):
+    """A socket that listens: whose it is, and its address as the table has it."""
+
+    uid: int
+    address: str
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine reaches it: both tables have words of 4 bytes, as this machine keeps a number."""
+        return self.address.endswith("7F") or self.address == "00000000000000000000000001000000"
+
+
+def listeners(table: str) -> dict[int, dict[str, Listener]]:
+    """Listening TCP ports by one table of this network namespace, and the sockets behind each by inode. Opens no
+    connection: a rendezvous port that sees one opened and dropped may count it as a rank.
     """
-    found: dict[int, dict[str, str]] = {}
+    found: dict[int, dict[str, Listener]] = {}
     try:
         with open(table, encoding="ascii") as file:
             rows = file.readlines()[1:]
@@ -57,7 +93,7 @@ def listeners(table: str) -> dict[int, dict[str, str]]:
         fields = row.split(None, 10)
         if fields[3] == _LISTEN:
             address, _, port = fields[1].rpartition(":")
-            found.setdefault(int(port, 16), {})[fields[9]] = address
+            found.setdefault(int(port, 16), {})[fields[9]] = Listener(int(fields[7]), address)
     return found
 
 
@@ -111,27 +147,47 @@ class Glance:
     """
 
     def __init__(self) -> None:
-        self._tables: dict[str, dict[int, dict[str, str]]] = {}
+        self._tables: dict[str, dict[int, dict[str, Listener]]] = {}
         self._sessions: dict[int, set[int]] | None = None
+        self._marks: dict[str, set[int]] | None = None
         self._guard = threading.Lock()
 
     def inodes(self, port: int) -> set[str]:
         """The sockets that listen on a port; empty when nobody does."""
+        return set(self.sockets(port))
+
+    def sockets(self, port: int) -> dict[str, Listener]:
+        """As `inodes`, with whose they are."""
+        with self._guard:
+            return next((found[port] for table in TABLES if port in (found := self._table(table))), {})
+
+    def listening(self) -> dict[int, list[Listener]]:
+        """All ports that somebody listens on."""
+        found: dict[int, list[Listener]] = {}
         with self._guard:
             for table in TABLES:
-                if port in self._listeners(table):
-                    return set(self._listeners(table)[port])
-        return set()
+                for port, sockets in self._table(table).items():
+                    found.setdefault(port, []).extend(sockets.values())
+        return found
+
+    def _table(self, table: str) -> dict[int, dict[str, Listener]]:
+        if table not in self._tables:
+            self._tables[table] = listeners(table)
+        return self._tables[table]
+
+    def marks(self, name: str) -> dict[str, set[int]]:
+        """All processes of this network namespace that have the variable `name` in their environment and may be looked
+        at, by its value.
+        """
+        with self._guard:
+            if self._marks is None:
+                self._marks = marks(name)
+            return self._marks
 
     def bound(self, port: int) -> list[str]:
         """The addresses, as the tables have them, that a port is listened on."""
         with self._guard:
-            return [address for table in TABLES for address in self._listeners(table).get(port, {}).values()]
-
-    def _listeners(self, table: str) -> dict[int, dict[str, str]]:
-        if table not in self._tables:
-            self._tables[table] = listeners(table)
-        return self._tables[table]
+            return [one.address for table in TABLES for one in self._table(table).get(port, {}).values()]
 
     def session_of(self, pid: int) -> set[int]:
         """See `session_of`."""
@@ -156,6 +212,34 @@ def marked(mark: str) -> set[int]:
     return found
 
 
+def marks(name: str) -> dict[str, set[int]]:
+    """See `Glance.marks`."""
+    wanted, here = f"{name}=".encode(), _network("self")
+    found: dict[str, set[int]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                environment = file.read()
+            if wanted not in environment or _network(entry) != here:  # a container, or a node of a rack
+                continue
+        except OSError:
+            continue
+        for word in environment.split(b"\0"):
+            if word.startswith(wanted):
+                found.setdefault(word.partition(b"=")[2].decode(errors="replace"), set()).add(int(entry))
+    return found
+
+
+def _network(pid: str) -> str:
+    """The network namespace of a process, "" when that may not be read."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
+
+
 def owns_socket(pids: set[int], inodes: set[str]) -> int | None:
     """The first of the processes that holds one of the sockets; None when none does (or may not be looked at)."""
     wanted = {f"socket:[{inode}]" for inode in inodes}
@@ -175,13 +259,16 @@ def owns_socket(pids: set[int], inodes: set[str]) -> int | None:
 
 
 def holder(port: int, glance: Glance | None = None) -> dict[str, Any] | None:
-    """Who listens on a port: {"pid", "command", "user"}; pid 0 when that is hidden from us; None when nobody does."""
-    inodes = (glance or Glance()).inodes(port)
-    if not inodes:
+    """Who listens on a port: {"pid", "command", "user"}; pid 0 when the process is hidden from us, and the command then
+    says whose it is; None when nobody does.
+    """
+    sockets = (glance or Glance()).sockets(port)
+    if not sockets:
         return None
-    pid = owns_socket({int(entry) for entry in os.listdir("/proc") if entry.isdigit()}, inodes)
+    pid = owns_socket({int(entry) for entry in os.listdir("/proc") if entry.isdigit()}, set(sockets))
     if pid is None:
-        return {"pid": 0, "command": "a process of another user", "user": ""}
+        uid = min(sockets.values()).uid
+        return {"pid": 0, "command": hidden(uid), "user": name_of(uid)}
     return {"pid": pid, "command": command(pid), "user": user(pid)}
 
 
@@ -197,12 +284,25 @@ def command(pid: int) -> str:
     return " ".join(words[:3])[:200] + (" ..." if len(words) > 3 else "")
 
 
+def hidden(uid: int) -> str:
+    """What is said of a process that may not be looked at."""
+    name = name_of(uid)
+    return f"a process of uid {uid}" + (f" ({name})" if name else "")
+
+
 def user(pid: int) -> str:
-    """The login name a process runs under."""
+    """The login name a process runs under, "" when it has none or is gone."""
+    try:
+        return name_of(os.stat(f"/proc/{pid}").st_uid)
+    except OSError:
+        return ""
+
+
+def name_of(uid: int) -> str:
+    """The login name of a user, "" when this machine knows none."""
     import pwd  # noqa: PLC0415 - only to name the holder of a port
 
     try:
-        uid = os.stat(f"/proc/{pid}").st_uid
         return pwd.getpwuid(uid).pw_name
-    except (OSError, KeyError):
+    except KeyError:
         return ""

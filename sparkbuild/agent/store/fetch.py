@@ -108,12 +108,17 @@ def is_unreached(text: str) -> bool:
 def _advice(text: str, *, remote: bool) -> str:
     """What to do after pip said `text`."""
     none = "No matching distribution found" in text
-    if remote and (none or is_unreached(text)):
+    if none and not is_unreached(text):  # the index was reached, and has it for others only
+        machine = f"Python {'.'.join(map(str, sys.version_info[:2]))} on {os.uname().machine}"
+        other = "`python` of this node in config.toml" if remote else "SPARKBUILD_PYTHON=python3.x ./doitw ..."
+        return (
+            f"does the package index have it for {machine}? Where it has it for another Python, {other} names that one;"
+            " else lock another version. The task's log has all that pip said"
+        )
+    if remote and is_unreached(text):
         return OFFLINE
     if is_unreached(text):
         return "is a package index reached from here? HTTPS_PROXY, PIP_INDEX_URL and PIP_FIND_LINKS are pip's settings"
-    if none:
-        return "does the package index have it, for this machine and its Python? the task's log has all that pip said"
     return "the task's log has all that pip said"
 
 

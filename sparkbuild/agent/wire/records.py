@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from sparkbuild.agent.wire.processlane import ProcessLane
+
 
 class LaneRecord(TypedDict, total=False):
     """`<store>/lanes/<recipe>/lane.json`: the last launch of a lane on this node, one rank of it.
@@ -15,6 +17,7 @@ class LaneRecord(TypedDict, total=False):
     ranks that serve nobody. `uses` are the absolute folders of the node that it reads. `ready` and `gates` are of rank
     0, and stay None until each was passed. `oom_kills`: how many processes the kernel had killed for want of memory
     when it was launched. `stopping`: it was told to stop, {"at": time, "by": who}; `stopped_at`: it has.
+    `started` is docker's StartedAt of the container as the launch started it: another one is another start.
     """
 
     format: str
@@ -40,6 +43,7 @@ class LaneRecord(TypedDict, total=False):
     launched_at: float
     oom_kills: int
     launched_uptime: float
+    started: str
     ready: dict[str, Any] | None
     gates: list[dict[str, Any]] | None
     served_at: float | None
@@ -71,7 +75,9 @@ class LaneFact(TypedDict, total=False):
     "": none of this node's store; container "": it is in none of ours). `state` is the container's, in docker's words.
     `left` are living containers of the recipe that
     the record does not name, `stranger` what has the container's name and is not ours, `others` the names of other
-    lanes that run on this node, `foreign` living containers of lanes that were launched from another store.
+    lanes that run on this node, `foreign` living containers of lanes that were launched from another store, `elsewhere`
+    living processes of such. `again`: why a living container is not what was launched. `unread`: records of the store
+    that cannot be read, in words; `others_unread` those of other recipes that are another user's.
     `docker_problem`: why docker did not answer. `now`: the time by the node's clock, which its record's times are by.
     """
 
@@ -82,8 +88,12 @@ class LaneFact(TypedDict, total=False):
     stranger: str
     others: list[str]
     foreign: list[Box]
+    elsewhere: list[ProcessLane]
+    unread: list[str]
+    others_unread: list[str]
     docker_problem: str
     now: float
+    again: str
     listening: bool
     answers: bool
     served_ids: list[str]
@@ -204,8 +214,8 @@ class DockerImage(TypedDict):
 
 class Container(TypedDict):
     """A container that runs, or has a label of ours. `state` and `status` are docker's ("exited", "Exited (137) 2
-    minutes ago"); `pid` is 0 and `exit_code` None where there is none; `gpu` is known of running ones; `ours`: it is a
-    lane's.
+    minutes ago"); `pid` is 0, `started` (docker's StartedAt) "" and `exit_code` None where there is none; `gpu` is
+    known of running ones; `ours`: it is a lane's.
     """
 
     id: str
@@ -217,6 +227,7 @@ class Container(TypedDict):
     labels: dict[str, str]
     created: float
     pid: int
+    started: str
     exit_code: int | None
     gpu: bool
     ours: bool
@@ -242,7 +253,9 @@ class DockerFact(TypedDict):
 
 
 class LaneRow(TypedDict):
-    """A lane's last launch on a node, in short; `alive` is None when it is in docker, and docker does not answer."""
+    """A lane's last launch on a node, in short; `alive` is None when it is in docker, and docker does not answer.
+    `again` as in LaneFact. `nodes` are those of the launch, in rank order.
+    """
 
     recipe: str
     runtime: str
@@ -257,6 +270,9 @@ class LaneRow(TypedDict):
     rank: int
     pid: int
     container: str
+    launch: str
+    nodes: list[str]
+    again: str
 
 
 class NodeFact(System):
@@ -271,6 +287,9 @@ class NodeFact(System):
     hcas: list[Hca]
     docker: DockerFact
     lanes: list[LaneRow]
+    elsewhere: list[ProcessLane]
+    unread: list[str]
+    strangers: dict[str, str]
     ports: dict[str, dict[str, Any] | None]
     problems: dict[str, str]
 

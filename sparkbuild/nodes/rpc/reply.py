@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from sparkbuild.core import errors
+from sparkbuild.nodes.rpc.shapes import is_event, result_of
 
+_LONGEST = 65536  # bytes of a line that is no event
 _CLASSES: dict[str, type[errors.SparkbuildError]] = {
     "": errors.SparkbuildError,
     "config": errors.ConfigError,
@@ -36,15 +38,23 @@ class Reply:
         try:
             event = msgspec.json.decode(line)
             kind = event.pop("event")
-        except (msgspec.DecodeError, KeyError, AttributeError, TypeError):
-            event, kind = {"text": line.decode(errors="replace").rstrip()}, "log"
+        except (msgspec.DecodeError, KeyError, AttributeError, TypeError, RecursionError):
+            event, kind = {"text": line[:_LONGEST].decode(errors="replace").rstrip()}, "log"
+        if not isinstance(kind, str):
+            event, kind = {"text": line[:_LONGEST].decode(errors="replace").rstrip()}, "log"
         if kind == "result":
-            self.result = event
+            self._take(event)
         elif kind == "error":
             self.result = {}
             self._error = error_of(self.node, event)
-        elif on_event is not None:
+        elif on_event is not None and is_event(kind, event):
             on_event({"event": kind, **event})
+
+    def _take(self, found: dict[str, Any]) -> None:
+        try:
+            self.result = result_of(self.node, self.verb, found)
+        except errors.NodeError as error:
+            self.result, self._error = {}, error
 
     def broken(self, stderr: str, code: int) -> None:
         """The agent ended without a result."""
@@ -68,13 +78,14 @@ def _ending(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def error_of(node: str, fields: Mapping[str, str]) -> errors.SparkbuildError:
-    """The error that an agent told, by the fields of its event; see agent.protocol."""
-    where = fields.get("where", "")
+def error_of(node: str, fields: Mapping[str, Any]) -> errors.SparkbuildError:
+    """The error that an agent told, by the fields of its event; see agent.protocol. What is no text is none."""
+    told = {name: text for name, text in fields.items() if isinstance(text, str)}
+    where = told.get("where", "")
     place = f"node {node}" + (f", {where}" if where else "")
-    texts = {name: fields.get(name, "") for name in ("found", "wanted", "next")}
-    error_class = _CLASSES.get(fields.get("kind", ""), errors.SparkbuildError)
-    error = error_class(fields.get("what", "the agent failed"), where=place, **texts)
+    texts = {name: told.get(name, "") for name in ("found", "wanted", "next")}
+    error_class = _CLASSES.get(told.get("kind", ""), errors.SparkbuildError)
+    error = error_class(told.get("what") or "the agent failed", where=place, **texts)
     if isinstance(error, errors.UpstreamError):
         error.reached = True
     return error

@@ -12,6 +12,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,15 @@ from doit.exceptions import TaskError, TaskFailed
 from sparkbuild.app.session import Session, session
 from sparkbuild.app.space.stageoption import FORCE
 from sparkbuild.core import child
-from sparkbuild.core.errors import ChildError, NotMadeError, SealError, SpaceError, SparkbuildError, UnsureError
+from sparkbuild.core.errors import (
+    ChildError,
+    NotMadeError,
+    SealError,
+    SpaceError,
+    SparkbuildError,
+    StateError,
+    UnsureError,
+)
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, UNKNOWN, Verdict, closure
 from sparkbuild.core.run import Kind, Run
@@ -36,6 +45,8 @@ class Unsure(TaskFailed):  # type: ignore[misc]
 
 class _Action(BaseAction, ABC):  # type: ignore[misc]
     """What doit wants of an action, and what a run wants of ours."""
+
+    needs_workspace = True  # False: carried out though nothing can be written to the workspace
 
     def __init__(self) -> None:
         self.task: Any = None
@@ -57,10 +68,13 @@ class _Action(BaseAction, ABC):  # type: ignore[misc]
             return Unsure(str(error)) if isinstance(error, UnsureError) else TaskFailed(str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours: the user gets one line, the log gets the rest
             text = traceback.format_exc()
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("a", encoding="utf-8") as file:
-                file.write(text)
             message = f"{type(error).__name__}: {error}\n  where:  {here.relative(log)} has the traceback"
+            try:
+                log.parent.mkdir(parents=True, exist_ok=True)
+                with log.open("a", encoding="utf-8") as file:
+                    file.write(text)
+            except OSError as refused:
+                message = f"{type(error).__name__}: {error}\n  next:   {log}: {refused.strerror}; df {here.root}"
             self._failed(here, log, start, message)
             return TaskError(message)
         return None
@@ -76,7 +90,8 @@ class _Action(BaseAction, ABC):  # type: ignore[misc]
 
     def _failed(self, here: Session, log: Path, start: float, message: str) -> None:
         seconds = round(time.time() - start, 3)
-        here.runlog.write("failed", task=self.task.name, seconds=seconds, error=message, log=here.relative(log))
+        with suppress(StateError):  # the failure itself is what is to be heard
+            here.runlog.write("failed", task=self.task.name, seconds=seconds, error=message, log=here.relative(log))
 
 
 def came_with(goal: Goal, made: Mapping[str, Any]) -> str:
@@ -174,7 +189,9 @@ class Proc(_Action):
 
 
 class StopAction(_Action):
-    """Stop a lane, whatever state the recipe's files are in."""
+    """Stop a lane, whatever state the recipe's files and the disk of the workspace are in."""
+
+    needs_workspace = False
 
     def __init__(self, recipe: str, nodes: tuple[str, ...], grace: float) -> None:
         super().__init__()
@@ -200,9 +217,13 @@ class StopAction(_Action):
             raise error
         if gone:
             raise elsewhere.left_behind(self.recipe, gone)
-        texts = [text for one in done for text in (one.text, one.foreign) if text]
-        self.result = text = "; ".join(texts) or f"lane {self.recipe} does not run on {', '.join(self.nodes)}"
-        here.runlog.write("stopped", task=self.task.name, text=text, log=here.relative(log))
+        foreign = [one.foreign for one in done if one.foreign]
+        texts = [one.text for one in done if one.text] or [
+            f"lane {self.recipe} does not run on {', '.join(self.nodes)}" + (", from this store" if foreign else "")
+        ]
+        self.result = text = "; ".join(texts + foreign)
+        with suppress(StateError):  # a log; that the lane is stopped is said on the screen
+            here.runlog.write("stopped", task=self.task.name, text=text, log=here.relative(log))
 
 
 def _applied(kind: Kind, goal: Goal, verdict: Verdict, surroundings: Run, here: Session) -> int:

@@ -15,6 +15,7 @@ from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import MAYBE, OK, RUN, UNKNOWN
 from sparkbuild.core.uri import is_uri
+from sparkbuild.core.writable import spared
 from sparkbuild.plugin.adapters.checker import CHANGED, stamp_of
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # it becomes the name of a folder
@@ -75,6 +76,15 @@ class Dependencies(Dependency):  # type: ignore[misc]
 
     def save_success(self, task: Any, result_hash: Any = None) -> None:
         """Store what the task was made from; a file that changed meanwhile is stored as something it cannot equal."""
+        with spared(lambda _text: None, needed=needs_workspace(task)):  # said when its lock could not be had
+            self._save_success(task, result_hash)
+
+    def remove_success(self, task: Any) -> None:
+        """See doit."""
+        with spared(lambda _text: None, needed=needs_workspace(task)):
+            super().remove_success(task)
+
+    def _save_success(self, task: Any, result_hash: Any) -> None:
         sealed = task.meta.get("sealed") if isinstance(task.meta, dict) else None
         if goal_of(task) is not None:
             self._set(task.name, "_values_:", task.values)
@@ -92,6 +102,11 @@ def goal_of(task: Any) -> Goal | None:
     """The goal a doit task was made for."""
     meta = task.meta
     return meta.get("goal") if isinstance(meta, dict) else None
+
+
+def needs_workspace(task: Any) -> bool:
+    """False for a task that is carried out though the workspace cannot be written to: its actions say so."""
+    return not task.actions or any(getattr(action, "needs_workspace", True) for action in task.actions)
 
 
 def check_label(label: str) -> None:

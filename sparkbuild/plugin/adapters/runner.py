@@ -11,9 +11,11 @@ from doit.exceptions import DependencyError, UnmetDependency
 from doit.runner import ERROR, FAILURE, MThreadRunner, Runner
 
 from sparkbuild.app.session import current
+from sparkbuild.core.errors import StateError
 from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.core.locks import TaskLock
-from sparkbuild.plugin.adapters.dependencies import goal_of
+from sparkbuild.core.writable import spared
+from sparkbuild.plugin.adapters.dependencies import goal_of, needs_workspace
 
 DRAIN = 30.0  # seconds that steps get to clean up after a signal
 
@@ -34,8 +36,10 @@ class _Orderly:
         session.force = self.always_execute
         lock = TaskLock(session.locks, task.name)
         with cancel.working(task.name):
-            waited = lock.acquire(lambda who: self._note(task, f"waits: {who} is at it already"))
-            self._locks()[task.name] = lock
+            waited = False
+            with spared(lambda text: self._note(task, text), needed=needs_workspace(task)):
+                waited = lock.acquire(lambda who: self._note(task, f"waits: {who} is at it already"))
+                self._locks()[task.name] = lock
             try:
                 goal = goal_of(task)
                 if waited and goal is not None:
@@ -53,6 +57,9 @@ class _Orderly:
         """Store the result, then let go of the lock."""
         try:
             super().process_task_result(node, base_fail)  # type: ignore[misc]
+        except StateError as error:  # its work is done; that it was is what could not be noted
+            self.final_result = self.final_result or ERROR
+            self._note(node.task, f"what became of it could not be noted\n{error}")
         finally:
             self._release(node.task)
 

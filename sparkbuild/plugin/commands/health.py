@@ -13,7 +13,7 @@ from doit.exceptions import InvalidCommand
 from sparkbuild.app import health
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core.errors import SparkbuildError
-from sparkbuild.nodes.ask import everywhere
+from sparkbuild.nodes.ask import answer, everywhere
 from sparkbuild.plugin.commands.base import HELP, FactCommand
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def report(session: Session, names: Iterable[str], out: TextIO, *, as_json: bool
     chosen = _chosen(session, list(names))
     nodes = tuple(dict.fromkeys(node for members in chosen.values() for node in members))
     looks = everywhere(nodes, lambda node: _look(session, node)) if nodes else {}
-    found = [health.cluster(name, [looks[node] for node in members]) for name, members in chosen.items()]
+    every = tuple(looks.values())
+    found = [health.cluster(name, [looks[node] for node in members], every) for name, members in chosen.items()]
     ok = all(one["ok"] for one in found)
     if as_json:
         out.write(json.dumps({"ok": ok, "clusters": found}, ensure_ascii=False, indent=1) + "\n")
@@ -87,7 +88,7 @@ def _look(session: Session, node: str) -> health.Look:
     query = {"scheme": "node", "paths": [store], "ports": [], "images": []}
     began = time.time()
     try:
-        fact = session.nodes.agent(node).call("facts", {"queries": [query]})["facts"][0]
+        fact = answer(session.nodes.agent(node), node, query)
     except SparkbuildError as error:
         return health.Look(node, None, error)
     return health.Look(node, fact, None, began, time.time(), store, docker)

@@ -171,7 +171,10 @@ class PlanCommand(FactCommand):
                 self.outstream.write(f"        mounts of export {name}: known once it is staged\n")
 
     def _print_sum(self, made: Plan, named: list[str]) -> None:
-        counts = {state: sum(step.state == state for step in made) for state in ("run", "maybe", "unknown", "ok")}
+        from sparkbuild.core.uri import DOWNLOADS  # noqa: PLC0415 - as above
+
+        told = [step for step in made if not (step.waits and step.goal.uri.scheme in DOWNLOADS)]  # as in the rows
+        counts = {state: sum(step.state == state for step in told) for state in ("run", "maybe", "unknown", "ok")}
         text = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "nothing selected"
         stale = made.stale
         if not stale:

@@ -58,7 +58,8 @@ class Status(FactCommand):
         reasons = self.session.judge(goal).reasons if goal else ()
         # without a goal, a node that nothing of the lane was seen on is only one of those that were looked at
         seen = goal is not None or found.record is not None or found.main.startswith("unrecorded")
-        current = not any(_differs(reason, goal) for reason in reasons) if goal else None
+        # of a lane that nobody could see, nobody knows what it was launched from
+        current = not any(_differs(reason, goal) for reason in reasons) if goal and found.record else None
         return {
             "recipe": recipe,
             "cluster": goal.node if goal else None,
@@ -112,7 +113,7 @@ class Status(FactCommand):
                 self._print_living(row)
 
     def _print_living(self, row: dict[str, Any]) -> None:
-        age = units.duration(row["now"] - row["since"]) if row["since"] else "?"
+        age = units.duration(row["now"] - row["launched"]) if row["launched"] else "?"
         lock = (row["lock"] or "?").split("@")
         what = f"container {row['container'][:12]}" if row["container"] else f"process {row['pid']}"
         where = f" on {', '.join(row['nodes'])}" if len(row["nodes"]) > 1 else ""

@@ -218,9 +218,9 @@ def test_another_lane_that_is_a_process_holds_the_node(node: Node) -> None:
     assert node.fact("demo")["others"] == ["glm"]
 
 
-def test_docker_is_not_asked_for_lanes_that_are_processes(node: Node) -> None:
-    node.fact("demo", runtime="process")
-    assert node.engine.asked == []
+def test_a_lane_that_is_a_process_sees_the_containers_of_other_stores(node: Node) -> None:
+    node.engine.add("e", "running", store="elsewhere", by="bob")
+    assert [box["id"][0] for box in node.fact("demo", runtime="process")["foreign"]] == ["e"]
 
 
 def test_a_docker_that_is_not_well(node: Node) -> None:
@@ -230,6 +230,36 @@ def test_a_docker_that_is_not_well(node: Node) -> None:
     fact = node.fact()
     assert (fact["alive"], fact["docker_problem"]) == (False, "dockerd answers 500: it is not well")
     assert node.fact(runtime="process")["docker_problem"], "its last launch was a container"
+
+
+@pytest.mark.parametrize(
+    ("state", "started", "again"),
+    [
+        ("running", "2026-01-01T00:00:00.000000001Z", ""),
+        ("running", "2026-02-03T04:05:06.7Z", "it was started again, by somebody else, at 2026-02-03 04:05:06 UTC"),
+        ("paused", "2026-01-01T00:00:00.000000001Z", "it is paused"),
+        ("restarting", "2026-01-01T00:00:00.000000001Z", "it is restarting"),
+    ],
+)
+def test_a_container_that_is_not_what_was_launched(node: Node, state: str, started: str, again: str) -> None:
+    node.recorded()
+    node.engine.add("a", "running")
+    node.call("note", launch="l1", set={"started": node.engine.started})
+    assert not node.fact()["again"]
+    node.engine.started = started
+    node.engine.containers[0]["State"] = state
+    fact = node.fact()
+    assert (fact["alive"], fact["answers"], fact["again"]) == (True, False, again)
+    assert not again or fact["problem"] == again
+
+
+def test_what_becomes_ready_is_what_runs_then(node: Node) -> None:
+    node.recorded()
+    node.engine.add("a", "running")
+    node.call("note", launch="l1", set={"started": "2025-12-31T00:00:00Z"})
+    assert node.fact()["again"]
+    node.call("note", launch="l1", set={"ready": {"seconds": 1.0, "ttft": 0.1}})
+    assert not node.fact()["again"]
 
 
 def stopped(node: Node) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""Lanes that run as processes here and that no record of this store names: launched from another store, by this user
+or, when we are root, by any. Each launch marks its processes, so that they are found by that alone.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from sparkbuild.agent.machine import procs
+from sparkbuild.agent.machine.gpus import gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sparkbuild.agent.wire.processlane import ProcessLane
+
+MARK = "SPARKBUILD_LANE"  # its value is the launch's log, relative to its store
+_ORDINARY = 1000  # the first uid of people; below it are the system's own services
+
+
+def unrecorded(store: str, logs: Collection[str], glance: procs.Glance) -> list[ProcessLane]:
+    """The lanes whose log is none of `logs`, by their first processes."""
+    found: list[ProcessLane] = []
+    for log, pids in sorted(glance.marks(MARK).items()):
+        pieces = log.split("/")
+        living = {pid: ticks for pid in pids if (ticks := procs.start_ticks(pid)) is not None}
+        if log in logs or len(pieces) != 3 or pieces[0] != "lanes" or not living:
+            continue
+        first = min(living, key=lambda pid: (living[pid], pid))
+        home = _home(living, log)
+        found.append({
+            "recipe": pieces[1], "pid": first, "user": procs.user(first), "store": home, "ours": home == store,
+            "ports": _ports(set(living), glance), "since": procs.started(first), "gpus": False,
+        })  # fmt: skip
+    if found and gpus()[0]:
+        for lane in found:
+            lane["gpus"] = True
+    return found
+
+
+def wants(lane: ProcessLane, port: int) -> bool:
+    """Whether a lane listens on a port, or was started to: an engine may take minutes to get there."""
+    try:
+        with open(f"/proc/{lane['pid']}/cmdline", "rb") as file:
+            words = file.read().replace(b"=", b"\0").replace(b":", b"\0").split(b"\0")
+    except OSError:
+        words = []
+    return port in lane["ports"] or str(port).encode() in words
+
+
+def strangers(glance: procs.Glance, ours: Collection[int] = ()) -> dict[int, str]:
+    """Ports that people other than us listen on, for others than this machine; who that is, in words. What these
+    processes are may not be read; an engine is among them, or not. `ours`: ports that are explained already.
+    """
+    me = os.geteuid()
+    found = {}
+    for port, sockets in sorted(glance.listening().items()):
+        uid = next((one.uid for one in sockets if _ORDINARY <= one.uid != me and not one.loopback), None)
+        if uid is not None and me != 0 and port not in ours:
+            found[port] = procs.hidden(uid)
+    return found
+
+
+def _home(pids: Collection[int], log: str) -> str:
+    """The store of a launch, by where its log lies; "" when nothing says it."""
+    for pid in sorted(pids):
+        for place in ("fd/1", "fd/2", "cwd"):
+            try:
+                path = os.readlink(f"/proc/{pid}/{place}")
+            except OSError:
+                continue
+            end = log if place != "cwd" else os.path.dirname(log)
+            if path.endswith(f"/{end}"):
+                return path[: -len(end) - 1]
+    return ""
+
+
+def _ports(pids: set[int], glance: procs.Glance) -> list[int]:
+    """The ports that some of the processes listen on."""
+    held = {
+        port
+        for port in glance.listening()
+        if (inodes := glance.inodes(port)) and procs.owns_socket(pids, inodes) is not None
+    }
+    return sorted(held)

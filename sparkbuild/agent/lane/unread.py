@@ -1,0 +1,94 @@
+"""Records of lanes that cannot be read: another user's, and what is no record. One of them is a row of its own, and
+keeps nobody from seeing the others.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, NamedTuple
+
+from sparkbuild.agent.machine import procs
+from sparkbuild.agent.wire.protocol import AgentError
+
+_NUMBER = (int, float)
+_TEXT = (str,)
+_NOTHING = type(None)
+# what everything that reads a record relies on; what a launch did not write yet may be missing
+_WANTED: dict[str, tuple[type, ...]] = {"parts": (dict,)}
+_TYPES: dict[str, tuple[type, ...]] = {
+    **_WANTED, "recipe": _TEXT, "runtime": _TEXT, "launch": _TEXT, "rank": (int,), "world_size": (int,), "key": _TEXT,
+    "container": _TEXT, "pid": (int,), "start_ticks": (int,), "boot_id": _TEXT, "argv": (list,), "uses": (list,),
+    "host": _TEXT, "port": (int,), "model_id": _TEXT, "lock": _TEXT, "log": _TEXT, "launched_at": _NUMBER,
+    "launched_uptime": _NUMBER, "oom_kills": (int,),
+    "ready": (dict, _NOTHING), "gates": (list, _NOTHING), "served_at": (*_NUMBER, _NOTHING),
+    "stopping": (dict, _NOTHING), "stopped_at": (*_NUMBER, _NOTHING), "started": _TEXT,
+}  # fmt: skip
+_BY_RUNTIME = {"docker": ("container",), "process": ("pid", "start_ticks", "boot_id", "log")}
+
+
+class Unread(NamedTuple):
+    """A record that is there and cannot be read. `user` is whose it is when it is another's, "" for one that is no
+    record; `since` is unix seconds, 0.0 when that is not known.
+    """
+
+    recipe: str
+    path: str
+    why: str
+    user: str = ""
+    since: float = 0.0
+    uid: int = -1
+
+    @property
+    def text(self) -> str:
+        """All of it, in one line."""
+        if not self.user:
+            return f"the record of lane {self.recipe} is none ({self.why}): {self.path}"
+        since = time.strftime(" since %Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since)) if self.since else ""
+        return f"lane {self.recipe} is of user {self.user}{since}, who alone may read its record ({self.path})"
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it may be a lane that runs as processes: its user has some here. Of containers docker tells."""
+        return bool(self.user) and procs.has_processes(self.uid)
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        if not self.user:
+            return f"mv {self.path} {self.path}.odd; what runs of it is shown by doit health then"
+        return f"ask {self.user}; or name a `store` of your own for this node in config.toml"
+
+    def error(self) -> AgentError:
+        """The same as an error."""
+        return AgentError(self.text, kind="node", next=self.advice)
+
+
+def closed(recipe: str, path: str) -> Unread:
+    """Of a record that this user may not read."""
+    for place in (path, os.path.dirname(path), os.path.dirname(os.path.dirname(path))):
+        try:
+            seen = os.stat(place)
+        except OSError:
+            continue
+        since = seen.st_mtime if place != os.path.dirname(os.path.dirname(path)) else 0.0
+        user = procs.name_of(seen.st_uid) or f"uid {seen.st_uid}"
+        return Unread(recipe, path, "permission denied", user, since, seen.st_uid)
+    return Unread(recipe, path, "permission denied", "another")
+
+
+def wrong(found: dict[str, Any]) -> str:
+    """What of a record is not as it must be, "" when all is."""
+    wanted = (*_WANTED, *_BY_RUNTIME.get(str(found.get("runtime", "process")), ()))
+    missing = next((name for name in wanted if name not in found), "")
+    if missing:
+        return f"`{missing}` is missing"
+    odd = next((name for name, value in found.items() if not isinstance(value, _TYPES.get(name, (object,)))), "")
+    if odd:
+        return f"`{odd}` is a {type(found[odd]).__name__}"
+    nodes = found["parts"].get("nodes") or []
+    lists = {"argv": found.get("argv") or [], "uses": found.get("uses") or [], "parts.nodes": nodes}
+    for name, words in lists.items():
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            return f"`{name}` is no list of texts"
+    return ""

@@ -1,0 +1,119 @@
+"""The shapes of what a node answers, and the one place where they are held against it: what comes behind may rely on
+them. An answer of another shape is an error of that node, and of nothing else.
+
+Answers are made of files and programs of the node (records, ledgers, docker), so that an agent of the right version may
+still say anything. Fields that no shape names are passed on as they are, and nobody may rely on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.rpc import datashapes as data, laneshapes as lanes, resultshapes as results
+
+DEEPEST = 40  # tables and lists within each other; a key's parts have 6
+_AGAIN = "run again; if it stays, the node's store or its docker holds what sparkbuild did not write"
+
+
+# by the scheme of the question: what is there, of things that are there or not; and what says something in any case
+_THERE: dict[str, Any] = {
+    "artifact": data.Artifact,
+    "source": data.Source,
+    "archive": data.Layers,
+    "image": None,  # by what it says
+    "staged": data.Staged,
+    "export": data.Export,
+}
+_TOLD: dict[str, Any] = {
+    "lane": lanes.Lane,
+    "node": lanes.Node,
+    "preflight": lanes.Preflight,
+    "network": data.Network,
+    "pruned": data.Pruned,
+    "room": data.Room,
+    "inventory": data.Inventory,
+}
+_RESULTS: dict[str, Any] = {
+    "facts": results.Facts,
+    "launch": results.Recorded,
+    "record": results.Recorded,
+    "note": results.Recorded,
+    "stop": results.Stop,
+    "prepare": results.Prepared,
+    "watch": results.Watched,
+    "evict": results.Evictions,
+    **dict.fromkeys(("fetch", "source", "venv", "assemble"), results.Bytes),
+}
+_EVENTS: dict[str, Any] = {
+    "state": results.State,
+    "launch": results.Launched,
+    "progress": results.Progress,
+    "log": results.Log,
+}
+
+
+def fact_of(node: str, scheme: str, found: Any) -> dict[str, Any]:
+    """One fact as it came, now that its shape is known. Raises NodeError for one of another shape."""
+    shape = _shape(scheme, found)
+    _check(found, shape, f"{node} gives an odd answer about {scheme or 'it'}", f"node {node}")
+    checked: dict[str, Any] = found
+    return checked
+
+
+def result_of(node: str, verb: str, found: dict[str, Any]) -> dict[str, Any]:
+    """The result of a verb, as `fact_of`."""
+    if verb in _RESULTS:
+        _check(found, _RESULTS[verb], f"{node} gives an odd answer to {verb!r}", f"node {node}")
+    return found
+
+
+def is_event(kind: str, fields: Mapping[str, Any]) -> bool:
+    """Whether an event has the fields that its kind must have."""
+    try:
+        msgspec.convert(fields, _EVENTS.get(kind, dict[str, Any]))
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return True
+
+
+def _shape(scheme: str, found: Any) -> Any:
+    if not isinstance(found, dict):
+        return dict[str, Any]
+    if scheme in _TOLD:
+        return data.Absent if "present" in found else _TOLD[scheme]
+    if scheme not in _THERE:
+        return dict[str, Any]
+    if found.get("present") is not True:
+        return data.Absent
+    return _THERE[scheme] or (data.Layers if "layers" in found else data.Venv)
+
+
+def _check(found: Any, shape: Any, what: str, where: str) -> None:
+    try:
+        msgspec.convert(found, shape)
+        problem = "" if _is_flat(found) else f"more than {DEEPEST} tables and lists within each other"
+    except msgspec.ValidationError as error:
+        problem = str(error)
+    except RecursionError:
+        problem = "tables and lists without end"
+    if problem:
+        raise NodeError(what, where=where, found=problem[:500], next=_AGAIN)
+
+
+def _is_flat(found: Any) -> bool:
+    level = [found]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return True
+    return False
