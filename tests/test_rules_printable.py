@@ -24,7 +24,6 @@ MAY_WRITE = {
     "__main__.py",  # `init`, before there is a workspace: words of ours
     "plugin/adapters/streams.py",  # a line end, to see whether it can be written
     "plugin/commands/help.py",  # words of ours
-    "core/templates/process.py",  # the answer of a child process, in a pipe
 }
 
 
