@@ -102,6 +102,7 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 return 200, {
                     "Id": one["Id"],
                     "Name": one["Names"][0],
+                    "Image": one.get("ImageID", ""),
                     "Config": config,
                     "State": {"Status": one["State"]},
                 }
