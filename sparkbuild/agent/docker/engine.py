@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sparkbuild.agent.docker.loglines import frames, lines
-from sparkbuild.agent.docker.unixhttp import Answer
+from sparkbuild.agent.docker.unixhttp import Answer, NotDockerError
 from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -118,6 +118,9 @@ class Dockerd:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             problem = f"docker is not installed or not running: no {self.socket}"
             return DockerdError(problem, next="apt-get install docker.io, or systemctl start docker")
+        if isinstance(error, NotDockerError):
+            problem = f"{error} answers on {self.socket}, and not docker: it has no BuildKit"
+            return DockerdError(problem, next="apt-get install docker.io, or set `docker` of the node to its socket")
         if isinstance(error, PermissionError):
             user, group = _names(self.socket)
             problem = f"user {user} may not use docker: {self.socket} belongs to group {group}"

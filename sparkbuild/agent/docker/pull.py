@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.disk.held import remove
 from sparkbuild.agent.docker import partload
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, DockerdError, too_deep
@@ -256,8 +257,7 @@ class _Pull:
     def _clean(self) -> None:
         """Take away the names of this pull, and of those that were broken off; and what nobody else clears."""
         for sha256 in self._extra - self._arriving:
-            with suppress(FileNotFoundError):
-                os.unlink(path_of(self._folder, sha256))
+            remove(path_of(self._folder, sha256))
         for row in self._engine.images():
             for name in [*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ())]:
                 if is_left(str(name)):
