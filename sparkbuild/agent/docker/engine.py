@@ -133,6 +133,13 @@ class Dockerd:
         return DockerdError(f"dockerd does not answer on {self.socket}: {why}", next="systemctl status docker")
 
 
+def layers_of(inspected: dict[str, Any]) -> list[str]:
+    """The layers of an image (ImageInspect), from the bottom. [] when docker cannot tell them: its containerd store may
+    lack a blob of an image that runs all the same.
+    """
+    return list((inspected.get("RootFS") or {}).get("Layers") or ())
+
+
 def quote(text: str) -> str:
     """Text as a part of a path or a query. urllib.parse would take longer to load than the answer to come."""
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.docker.engine import Dockerd, DockerdError
+from sparkbuild.agent.docker.engine import Dockerd, DockerdError, layers_of
 from sparkbuild.agent.docker.ours import ALIVE, lanes
 from sparkbuild.agent.machine.together import together
 
@@ -128,7 +128,7 @@ def _image(image: dict[str, Any]) -> DockerImage:
         "id": str(image.get("Id", "")),
         "tags": list(image.get("RepoTags") or ()),
         "labels": config.get("Labels") or {},
-        "layers": list((image.get("RootFS") or {}).get("Layers") or ()),
+        "layers": layers_of(image),
         "arch": str(image.get("Architecture", "")),
         "os": str(image.get("Os", "")),
         "entrypoint": list(config.get("Entrypoint") or ()),
