@@ -32,6 +32,7 @@ def have(
     found = engine.image(pinned)
     if found is None and pull:
         reporter.log(f"pull {pinned}")
+        reporter.log(f"pull {pinned}")
         engine.pull(repository, digest, told.event, login)
         found, pulled = engine.image(pinned), True
     if found is None:
