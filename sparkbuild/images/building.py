@@ -82,7 +82,7 @@ class Builder:
             }
         finally:
             for place in dict.fromkeys((LOCAL, node)):
-                request = {"name": spec.name, "discard": True}
+                request = {"name": spec.name, "discard": made["path"]}
                 with suppress(SparkbuildError):  # the next build removes it, and what went wrong before is the news
                     self._nodes.agent(place).call("context", request, final=True)
 

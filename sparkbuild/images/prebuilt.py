@@ -104,7 +104,8 @@ class PrebuiltKind:
         if unknown is not None:
             return unknown
         known, size = self._known(goal), None
-        wanted, found = str(fact.get("architecture") or known.get("architecture") or ""), fact["engine"]["architecture"]
+        wanted = str(fact.get("architecture") or known.get("architecture") or "")
+        found = (fact.get("engine") or {}).get("architecture")
         if wanted and found and wanted != found:
             text = f"image for {wanted}, node {goal.node} is {found}"
             return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)

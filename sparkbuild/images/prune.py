@@ -23,13 +23,16 @@ SERVED, BUILT, UNUSED = "served", "built", "unused"  # what a node's docker is f
 
 class PruneSpec(msgspec.Struct, frozen=True):
     """`wanted` are the references that the workspace's images have now: they stay, and are among the `keep` of their
-    name. Of the `spared` names nothing goes, since nobody can say what is wanted of them. `use` is one of the above.
+    name. Of the `spared` names nothing goes, since nobody can say what is wanted of them; nor, without `prebuilt`, of
+    images of a registry. `use` is one of the above; `builds`: images are built there, and BuildKit's cache grows.
     """
 
     keep: int
     wanted: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
     use: str = SERVED
+    prebuilt: bool = True
+    builds: bool = False
 
 
 def prune_goal(node: str, spec: PruneSpec, *, asked_for: bool = False) -> Goal:
@@ -38,7 +41,7 @@ def prune_goal(node: str, spec: PruneSpec, *, asked_for: bool = False) -> Goal:
     return Goal(
         task=f"prune:{node}",
         uri=Uri("pruned", node, "images"),
-        key=Key({"keep": spec.keep, "images": wanted, "spared": spared}),
+        key=Key({"keep": spec.keep, "images": wanted, "spared": spared, "prebuilt": spec.prebuilt}),
         doc=f"remove docker images of ours on {node} beyond {spec.keep} of a name, unless a container uses them",
         spec=spec,
         pools=(node,),
@@ -54,7 +57,13 @@ class PruneKind:
     def query(self, goal: Goal) -> dict[str, Any]:
         """What the agent needs to look."""
         spec: PruneSpec = goal.spec
-        return {"keep": spec.keep, "wanted": list(spec.wanted), "spared": list(spec.spared)}
+        return {
+            "keep": spec.keep,
+            "wanted": list(spec.wanted),
+            "spared": list(spec.spared),
+            "prebuilt": spec.prebuilt,
+            "builds": spec.builds,
+        }
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
         """None too many, or which would go. A node without docker is passed over, unless a recipe needs it there."""
@@ -67,15 +76,19 @@ class PruneKind:
             return msgspec.structs.replace(unknown, bytes=0)
         if "old" not in fact:
             return Verdict(UNKNOWN, (Reason("docker", str(fact.get("problem"))),), 0, fact)
-        if fact["old"]:
-            texts = (f"removes {old['reference']}, {old['bytes'] / 1e6:.1f} MB" for old in fact["old"])
+        texts = [f"removes {old['reference']}, {old['bytes'] / 1e6:.1f} MB" for old in fact["old"]]
+        if cache := int(fact.get("cache") or 0):
+            texts.append(f"removes docker's build cache that nothing used for 7 days, about {cache / 1e6:.1f} MB")
+        if texts:
             return Verdict(RUN, tuple(Reason("image", text) for text in texts), 0, fact)
         return Verdict(OK, (), 0, fact, "; ".join(_stays(fact)) or "no old images of ours")
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Remove them; nothing moves."""
         del verdict
-        run.call(goal.node, "prune", self.query(goal))
+        done = run.call(goal.node, "prune", self.query(goal))
+        if done["freed"]:
+            run.tell(f"docker's build cache on {goal.node}: {done['freed'] / 1e6:.1f} MB are free again")
         return 0
 
 

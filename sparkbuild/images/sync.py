@@ -142,7 +142,7 @@ def unasked(goal: Goal, fact: dict[str, Any]) -> Verdict | None:
     if "unreachable" in fact:
         return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
     if "silent" not in fact:
-        if goal.uri.scheme != "image" or "engine" in fact:
+        if goal.uri.scheme != "image" or fact.get("present") or "engine" in fact:
             return None
         text = f"docker on {goal.node} cannot be understood: {fact.get('problem') or 'it says nothing of itself'}"
         return Verdict(UNKNOWN, (Reason("docker", text),), None)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.agent.wire.lanelabels import RECIPE, is_lanes
 from sparkbuild.core.errors import EngineDiedError, NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.run import Run
 from sparkbuild.serving import container
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import docker
 
 ALIVE = frozenset({"running", "paused", "restarting"})
-_RECIPE = f"{container.LABEL}recipe"
 _STORE = f"{container.LABEL}store"
 
 
@@ -78,10 +78,12 @@ def make_room(api: Any, recipe: str, keep: int, run: Run, *, store: str) -> None
     """Free the name for a new container: one of ours that is dead is renamed and kept for its logs, one that was never
     started is removed, and of the dead ones only the `keep` youngest stay. None of another store is removed.
     """
-    ours = api.containers(all=True, filters={"label": [f"{_RECIPE}={recipe}"]})
+    labelled = api.containers(all=True, filters={"label": [f"{RECIPE}={recipe}"]})
     dead = []
-    for entry in sorted(ours, key=lambda entry: int(entry["Created"]), reverse=True):
+    for entry in sorted(labelled, key=lambda entry: int(entry["Created"]), reverse=True):
         name = str((entry.get("Names") or ["/"])[0]).lstrip("/")  # one that docker is removing may have none
+        if not is_lanes(entry["Labels"], _image_labels(api, entry.get("ImageID", "")), name):
+            continue  # of an image that somebody made of a lane
         if entry["State"] in ALIVE:
             raise EngineDiedError(f"container {name} of lane {recipe} runs", found=entry["Id"][:12], next="doit status")
         foreign = entry["Labels"].get(_STORE, "") not in {"", container.store_id(store)}
@@ -96,6 +98,17 @@ def make_room(api: Any, recipe: str, keep: int, run: Run, *, store: str) -> None
     for entry in dead[keep:]:
         api.remove_container(entry["Id"])
         run.note(f"removed the log of an older launch: container {entry['Id'][:12]}")
+
+
+def _image_labels(api: Any, image: str) -> dict[str, str] | None:
+    """The labels of an image; None when docker has it no more."""
+    import docker  # noqa: PLC0415 - as above
+
+    try:
+        found: dict[str, str] = api.inspect_image(image)["Config"].get("Labels") or {}
+    except (docker.errors.NotFound, docker.errors.NullResource):
+        return None
+    return found
 
 
 def stop(api: Any, found: str, grace: float) -> bool:

@@ -25,6 +25,7 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self.path = str(path)
         self.containers: list[dict[str, Any]] = []
         self.images: list[dict[str, Any]] = []
+        self.cache: list[dict[str, Any]] = []
         self.broken = False
         self.started = "2026-01-01T00:00:00.000000001Z"  # of all containers
         self.asked: list[str] = []
@@ -75,8 +76,9 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             return 204, None
         name = urllib.parse.unquote(urllib.parse.urlsplit(path).path.removeprefix("/images/"))
         for one in self.images:
-            one["RepoTags"] = [tag for tag in one["RepoTags"] if tag != name]
-        self.images = [one for one in self.images if one["RepoTags"]]
+            for names in ("RepoTags", "RepoDigests"):
+                one[names] = [known for known in one[names] if known != name]
+        self.images = [one for one in self.images if one["RepoTags"] or one["RepoDigests"]]
         return 200, []
 
     def answer(self, path: str) -> tuple[int, Any]:
@@ -90,6 +92,9 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             wanted = [label.partition("=")[0] for label in filters.get("label", ())]
             return 200, [one for one in self.containers if all(label in one["Labels"] for label in wanted)]
         name = urllib.parse.unquote(where.path.removesuffix("/json").split("/", 2)[-1])
+        fixed = {"/system/df": {"BuildCache": self.cache}, "/build/prune": {"SpaceReclaimed": 1000}}
+        if where.path in fixed:
+            return 200, fixed[where.path]
         if where.path == "/info" or where.path.startswith("/images/"):
             return self._of_images(where.path, name)
         for one in self.containers:
@@ -98,6 +103,7 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 return 200, {
                     "Id": one["Id"],
                     "Name": one["Names"][0],
+                    "Image": one.get("ImageID", ""),
                     "Config": config,
                     "State": {"Status": one["State"], "StartedAt": self.started},
                 }
@@ -116,6 +122,8 @@ class Engine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(*self.server.answer(self.path))  # type: ignore[attr-defined]
+
+    do_POST = do_GET  # noqa: N815 - http.server's name
 
     def do_DELETE(self) -> None:
         self._answer(*self.server.untag(self.path))  # type: ignore[attr-defined]

@@ -160,7 +160,7 @@ def test_a_patch_that_does_not_fit(tmp_path: Path, patch: str) -> None:
 
 
 def left(store: Path) -> list[str]:
-    return [path.name for path in (store / "contexts/tiny").iterdir() if path.name != ".lock"]
+    return [path.name for path in (store / "contexts/tiny").iterdir()]
 
 
 def test_a_tampered_source(tmp_path: Path) -> None:
@@ -202,13 +202,31 @@ def test_a_device_in_a_source(tmp_path: Path) -> None:
         run(asked, Reporter())
 
 
-def test_the_older_one_goes_and_it_can_be_discarded(tmp_path: Path) -> None:
-    run(request(tmp_path), Reporter())
+def test_two_at_one_image_leave_each_other_alone(tmp_path: Path) -> None:
+    """Two operators who build on one node: the second is refused later on, and clears only what is its own."""
+    one, two, other = (
+        run(request(tmp_path), Reporter()),
+        run(request(tmp_path), Reporter()),
+        run(request(tmp_path, key="cd" * 32), Reporter()),
+    )
+    assert one["sha256"] == two["sha256"] == other["sha256"]
+    for made in (two, other):
+        run({"store": str(tmp_path), "name": "tiny", "discard": made["path"]}, Reporter())
+        assert not (tmp_path / made["path"]).exists()
+    assert (tmp_path / one["path"]).exists()
+    for path in ("/etc/hosts", "sources/ab/abc/source.tar", "contexts/tiny"):
+        run({"store": str(tmp_path), "name": "tiny", "discard": path}, Reporter())
+    assert (tmp_path / "sources/ab/abc/source.tar").exists(), "only contexts are removed"
+    assert (tmp_path / one["path"]).exists()
+
+
+def test_what_a_killed_run_left_goes_after_a_day(tmp_path: Path) -> None:
+    old = run(request(tmp_path), Reporter())["path"]
     (tmp_path / "contexts/tiny/left.part").mkdir()
-    run(request(tmp_path, key="cd" * 32), Reporter())
-    assert left(tmp_path) == ["cd" * 6]
-    run({"store": str(tmp_path), "name": "tiny", "discard": True}, Reporter())
-    assert not (tmp_path / "contexts/tiny").exists()
+    for path in ((tmp_path / old).parent, tmp_path / "contexts/tiny/left.part"):
+        os.utime(path, (1_700_000_000,) * 2)
+    made = run(request(tmp_path), Reporter())["path"]
+    assert left(tmp_path) == [Path(made).parent.name]
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../x", ".."])

@@ -117,8 +117,8 @@ def image(**changes: Any) -> dict[str, Any]:
         (image(), {"layers": LAYERS}, ""),
         (image(), {"layers": LAYERS[:1]}, "not the layers that were made"),
         (image(RootFS={"Layers": LAYERS[::-1]}), {}, "not the layers that the label lists"),
-        (image(RootFS={"Layers": []}), {}, "not the layers that the label lists"),
-        (image(RootFS={}), {}, "not the layers that the label lists"),
+        (image(RootFS={"Layers": []}), {}, "without all of its content"),
+        (image(RootFS={}), {}, "without all of its content"),
         (image(labels={"sparkbuild.layers": None}), {}, "not the layers that the label lists"),
         (image(labels={"sparkbuild.key": "b" * 64}), {}, "another image there: its key is bbbbbbbbbbbb"),
         (image(labels={"sparkbuild.key": None}), {}, "without a label of ours"),
@@ -167,6 +167,12 @@ def judged(kind: SyncKind, fact: dict[str, Any], last: Made | None = None) -> Ve
         ({**MISSING, "problem": "x is another image there"}, LAST, RUN, "x is another image there"),
         ({**MISSING, "engine": {"architecture": "arm64"}}, None, UNKNOWN, "image for amd64, node dgx1 is arm64"),
         ({**MISSING, "engine": {}}, None, RUN, "not on the node yet"),
+        (
+            {"present": False, "problem": "KeyError: 'x'"},
+            LAST,
+            UNKNOWN,
+            "dgx1 cannot be understood: KeyError",
+        ),
     ],
 )
 def test_verdicts(kind: SyncKind, fact: dict[str, Any], last: Made | None, state: str, text: str) -> None:

@@ -44,6 +44,11 @@ class Engine:
         return self.node.run(["docker", *argv], timeout=timeout, check=check)
 
     @property
+    def is_containerd(self) -> bool:
+        """Whether its images are in containerd's store, and not in overlay2's."""
+        return self.node.engine.endswith("containerd")
+
+    @property
     def socket(self) -> str:
         """The daemon's socket as a path on the machine; another after each boot."""
         return f"/proc/{self.node.pid}/root{SOCKET}"

@@ -39,12 +39,12 @@ def yard(node: Node, tmp_path: Path) -> Yard:
     return made
 
 
-def publish(yard: Yard, architecture: str = "amd64") -> str:
+def publish(yard: Yard, architecture: str = "amd64", maker: str = "somebody else") -> str:
     """The assembled base as a registry on the node has it, with a label of somebody else; its digest."""
     store = yard.root / ".sparkbuild/node"
     (path,) = store.glob("archives/base/*/config.json")
     config = json.loads(path.read_text())
-    config["config"]["Labels"] = {"maker": "somebody else"}
+    config["config"]["Labels"] = {"maker": maker}
     config["architecture"] = architecture
     (diff_id,) = config["rootfs"]["diff_ids"]
     layer = gzip.compress((store / "blobs/sha256" / diff_id[7:]).read_bytes(), 1, mtime=0)
@@ -104,7 +104,9 @@ def test_a_registry_that_is_not_there(yard: Yard) -> None:
 
 
 def test_a_tampered_base(yard: Yard) -> None:
-    digest = publish(yard)
+    digest = publish(
+        yard, maker="one whose image docker has no part of"
+    )  # what BuildKit's cache has, it asks nobody for
     path = yard.node.path(f"{FOLDER}/manifests/{digest}")
     path.write_bytes(path.read_bytes().replace(b'"schemaVersion": 2', b'"schemaVersion" : 2'))
     from_registry(yard, digest)

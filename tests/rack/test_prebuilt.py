@@ -177,7 +177,8 @@ def test_pulled_once_and_passed_on(pair: Rack, op: Yard, published: tuple[Path, 
     for node in pair.nodes:
         assert ours in names(node)
         assert not [name for name in names(node) if "incoming" in name]
-    assert "@" not in pair.nodes[1].docker("image", "inspect", "-f", "{{.RepoDigests}}", ours).out
+    told = pair.nodes[1].docker("image", "inspect", "-f", "{{.RepoDigests}}", ours).out
+    assert f":{PORT}" not in told, "the registry's name does not survive the way"
     assert op.sync(first) == 0, "nothing to do"
 
 

@@ -97,7 +97,7 @@ def test_layers_that_came_by_a_load_do_not_move_either(op: Yard, node: Node) -> 
     before = received(node)
     assert op.sync(changed.on(node.name)) == changed.sizes[2]
     assert received(node) - before <= 1.02 * changed.sizes[2] + 200_000
-    assert "loading the others" in op.log
+    assert node.docker.is_containerd or "loading the others" in op.log, "containerd's store names them as we do"
 
 
 def _archive(op: Yard, image: Made) -> Iterator[bytes]:
@@ -262,7 +262,7 @@ def test_no_room(op: Yard, node: Node, image: Made) -> None:
     try:
         with pytest.raises(SpaceError, match=f"docker's disk on {node.name} has no room") as caught:
             op.sync(image.on(node.name))
-        assert "1.2 times what is missing" in caught.value.wanted
+        assert f"{2 if node.docker.is_containerd else 1.2} times what is missing" in caught.value.wanted
         assert op.why(image.on(node.name)) == "run: not on the node yet"
     finally:
         node.free_disk()
@@ -378,7 +378,7 @@ def test_of_a_big_image_the_lower_layers_stay_when_the_rest_is_broken_off(op: Ya
         pull("docker keeps the lowest 2 layers")
     assert any(":p2" in name for name in names(node))
     assert op.look(image.on(node.name)).bytes == 0, "two layers are missing, and have arrived"
-    assert any(f"{deep} Already exists" in text for text in pull(""))
+    assert not any(f"{deep} {what} complete" in text for text in pull("") for what in ("Download", "Pull"))
     relay.close()
     assert names(node) == {image.reference}
 

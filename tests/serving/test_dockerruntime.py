@@ -24,10 +24,16 @@ class Api:
     def __init__(self, *entries: dict[str, Any]) -> None:
         self.entries = entries
         self.did: list[Step] = []
+        self.images: dict[str, dict[str, str]] = {}
 
     def containers(self, **asked: Any) -> list[dict[str, Any]]:
         assert asked == {"all": True, "filters": {"label": ["sparkbuild.recipe=demo"]}}
         return list(self.entries)
+
+    def inspect_image(self, image: str) -> dict[str, Any]:
+        if image == "gone":
+            raise docker.errors.ImageNotFound("no such image")
+        return {"Config": {"Labels": self.images.get(image)}}
 
     def remove_container(self, found: str, *, force: bool = False) -> None:
         self.did.append(("remove", found[0], *(["force"] if force else [])))
@@ -83,6 +89,19 @@ def test_room(name: str, tmp_path: Path) -> None:
     api = Api(*entries)
     make_room(api, "demo", keep, Run(root=tmp_path, log=tmp_path / "log", agent=lambda _node: None), store=STORE)
     assert api.did == expected
+
+
+def test_a_container_of_an_image_that_was_made_of_a_lane_is_not_ours(tmp_path: Path) -> None:
+    """`docker commit` of a lane keeps the lane's labels in the image, and each container of that inherits them."""
+    labels = {"sparkbuild.recipe": "demo", "sparkbuild.launch": "l1"}
+    copies = [{**entry(letter, state, name=letter), "ImageID": "copy", "Labels": labels}
+              for letter, state in (("a", "running"), ("b", "exited"), ("c", "created"))]  # fmt: skip
+    lane = {**entry("d"), "ImageID": "copy", "Labels": {**labels, "sparkbuild.launch": "l2"}}
+    strange = {**entry("e", "running", name="else"), "ImageID": "gone"}
+    api = Api(*copies, lane, strange)
+    api.images["copy"] = labels
+    make_room(api, "demo", 0, Run(root=tmp_path, log=tmp_path / "log", agent=lambda _node: None), store=STORE)
+    assert [step[:2] for step in api.did] == [("rename", "d"), ("remove", "d")]
 
 
 @pytest.mark.parametrize("state", ["running", "paused", "restarting"])

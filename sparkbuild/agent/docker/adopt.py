@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkbuild.agent.docker.bydigest import have
 from sparkbuild.agent.docker.changes import DockerWork
-from sparkbuild.agent.docker.engine import SOCKET, DockerdError, too_deep
+from sparkbuild.agent.docker.engine import SOCKET, DockerdError, layers_of, too_deep
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 
@@ -34,5 +34,4 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             found=error.problem,
             next=deep or error.fields["next"],
         ) from None
-    layers = found["RootFS"]["Layers"]
-    return {"layers": layers, "architecture": found["Architecture"], "bytes": found["Size"], "pulled": pulled}
+    return {"layers": layers_of(found), "architecture": found["Architecture"], "bytes": found["Size"], "pulled": pulled}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sparkbuild.agent.docker import partload
 from sparkbuild.agent.docker.changes import DockerWork
-from sparkbuild.agent.docker.engine import DockerdError
+from sparkbuild.agent.docker.engine import DockerdError, layers_of
 from sparkbuild.agent.docker.images import architecture_of
 from sparkbuild.agent.docker.upstream import INDEXES, MANIFESTS, Upstream
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -32,14 +32,15 @@ def have(
     found = engine.image(pinned)
     if found is None and pull:
         reporter.log(f"pull {pinned}")
+        reporter.log(f"pull {pinned}")
         engine.pull(repository, digest, told.event, login)
         found, pulled = engine.image(pinned), True
     if found is None:
         raise AgentError(f"{pinned} is not in docker", kind="node", next="run again")
-    if not partload.is_whole(found):
+    if not layers_of(found):
         _complete(engine, Upstream(repository, login), digest, told.downloaded, reporter)
         found = engine.image(pinned) or found
-        if not partload.is_whole(found):
+        if not layers_of(found):
             raise DockerdError("its containerd store lacks some of the image's content, also after a load of it")
     wanted = architecture_of(engine)
     if found["Architecture"] != wanted:

@@ -90,6 +90,11 @@ class DockerWork(Dockerd):
             if box.get("State") == "created":
                 self._do("DELETE", f"/containers/{box['Id']}?force=1", {204, 404, 409})
 
+    def post(self, target: str) -> dict[str, Any]:
+        """Have docker do something that answers with JSON."""
+        found = json.loads(self._do("POST", target, {200}) or b"{}")
+        return found if isinstance(found, dict) else {}
+
     def images(self) -> list[dict[str, Any]]:
         """A short row (ImageList) for each image, also those without a name."""
         found = self.get("/images/json?all=1")

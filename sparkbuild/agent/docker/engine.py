@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sparkbuild.agent.docker.loglines import frames, lines
-from sparkbuild.agent.docker.unixhttp import Answer
+from sparkbuild.agent.docker.unixhttp import Answer, NotDockerError
 from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -118,6 +118,9 @@ class Dockerd:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             problem = f"docker is not installed or not running: no {self.socket}"
             return DockerdError(problem, next="apt-get install docker.io, or systemctl start docker")
+        if isinstance(error, NotDockerError):
+            problem = f"{error} answers on {self.socket}, and not docker: it has no BuildKit"
+            return DockerdError(problem, next="apt-get install docker.io, or set `docker` of the node to its socket")
         if isinstance(error, PermissionError):
             user, group = _names(self.socket)
             problem = f"user {user} may not use docker: {self.socket} belongs to group {group}"
@@ -128,6 +131,13 @@ class Dockerd:
         elif not isinstance(error, OSError):
             why = f"what it says cannot be read ({why[:200]})"
         return DockerdError(f"dockerd does not answer on {self.socket}: {why}", next="systemctl status docker")
+
+
+def layers_of(inspected: dict[str, Any]) -> list[str]:
+    """The layers of an image (ImageInspect), from the bottom. [] when docker cannot tell them: its containerd store may
+    lack a blob of an image that runs all the same.
+    """
+    return list((inspected.get("RootFS") or {}).get("Layers") or ())
 
 
 def quote(text: str) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.docker.engine import Dockerd, DockerdError
-from sparkbuild.agent.docker.ours import ALIVE, RECIPE
+from sparkbuild.agent.docker.engine import Dockerd, DockerdError, layers_of
+from sparkbuild.agent.docker.ours import ALIVE, lanes
 from sparkbuild.agent.machine.together import together
 
 if TYPE_CHECKING:
@@ -95,14 +95,15 @@ def _containers(engine: Dockerd) -> list[Container]:
     ids = [str(entry["Id"]) for entry in listed if entry.get("State") in ALIVE]
     running: dict[str, Callable[[], Any]] = {one: partial(engine.container, one) for one in ids}
     inspected = together(running, engine.timeout)
-    return [_row(entry, _object(inspected.get(str(entry["Id"])))) for entry in listed]
+    ours = {str(entry["Id"]) for entry in lanes(engine, listed)}
+    return [_row(entry, _object(inspected.get(str(entry["Id"]))), ours=str(entry["Id"]) in ours) for entry in listed]
 
 
 def _is_ours(entry: dict[str, Any]) -> bool:
     return any(str(label).startswith("sparkbuild.") for label in entry.get("Labels") or ())
 
 
-def _row(entry: dict[str, Any], inspected: dict[str, Any]) -> Container:
+def _row(entry: dict[str, Any], inspected: dict[str, Any], *, ours: bool) -> Container:
     labels = entry.get("Labels") or {}
     exited = _EXITED.match(str(entry.get("Status", "")))
     return {
@@ -118,8 +119,7 @@ def _row(entry: dict[str, Any], inspected: dict[str, Any]) -> Container:
         "started": str((inspected.get("State") or {}).get("StartedAt") or ""),
         "exit_code": int(exited.group(1)) if exited else None,
         "gpu": uses_gpu(inspected),
-        # a container inherits its image's labels, so that one of them alone does not make it a lane's
-        "ours": RECIPE in labels,
+        "ours": ours,
     }
 
 
@@ -129,7 +129,7 @@ def _image(image: dict[str, Any]) -> DockerImage:
         "id": str(image.get("Id", "")),
         "tags": list(image.get("RepoTags") or ()),
         "labels": config.get("Labels") or {},
-        "layers": list((image.get("RootFS") or {}).get("Layers") or ()),
+        "layers": layers_of(image),
         "arch": str(image.get("Architecture", "")),
         "os": str(image.get("Os", "")),
         "entrypoint": list(config.get("Entrypoint") or ()),

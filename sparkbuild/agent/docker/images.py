@@ -6,8 +6,7 @@ import json
 import os
 from typing import Any
 
-from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
-from sparkbuild.agent.docker.partload import is_whole
+from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError, layers_of
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # as the engine names its own -> as images name theirs
 
@@ -42,11 +41,10 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
             return fact if found is None else {**fact, "parts": _parts(found)}
     except DockerdError as error:
         return {"present": False, "silent": error.problem, "next": error.fields["next"]}
-    layers = found["RootFS"]["Layers"]
     return {
         "present": True,
         "bytes": found["Size"],
-        "layers": layers,
+        "layers": layers_of(found),
         "architecture": found["Architecture"],
         **about,
     }
@@ -62,7 +60,7 @@ def missing(engine: Dockerd, layers: list[str]) -> list[str]:
     rows = engine.get("/images/json?all=1") if layers else []
     for row in rows:
         found = engine.image(str(row["Id"]).partition(":")[2])
-        have = ((found or {}).get("RootFS") or {}).get("Layers") or []
+        have = layers_of(found or {})
         same = next((index for index, pair in enumerate(zip(have, layers, strict=False)) if len(set(pair)) > 1), None)
         most = max(most, min(len(have), len(layers)) if same is None else same)
     return layers[most:]
@@ -76,12 +74,12 @@ def problem(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
     """
     if found is None:
         return ""
-    if not is_whole(found):
+    if not layers_of(found):
         return _incomplete(query)
     if not query["key"]:
         return _unproven(found, {**query, "pinned": ""})
     labels = (found.get("Config") or {}).get("Labels") or {}
-    layers = (found.get("RootFS") or {}).get("Layers") or []
+    layers = layers_of(found)
     key = str(labels.get("sparkbuild.key", ""))
     listed = labels.get("sparkbuild.layers") == json.dumps(layers, separators=(",", ":"))
     told = (
@@ -98,11 +96,11 @@ def _unproven(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
     """Why an image that others made does not count; "" when it does, or is not there at all. Its digest in the registry
     is lost on the way from node to node, but not its layers.
     """
-    if found is not None and not is_whole(found):
+    if found is not None and not layers_of(found):
         return _incomplete(query)
     if found is None or query["pinned"] in (found.get("RepoDigests") or ()):
         return ""
-    layers = (found.get("RootFS") or {}).get("Layers") or []
+    layers = layers_of(found)
     return "" if query["layers"] == layers else f"{query['reference']} is another image there"
 
 

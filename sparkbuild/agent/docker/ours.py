@@ -1,20 +1,20 @@
-"""Containers of lanes on this node: those that carry our label, in any state. They are only looked at here."""
+"""Containers of lanes on this node: those that a launch of ours made, in any state. They are only looked at here."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError
+from sparkbuild.agent.wire.lanelabels import RECIPE, is_lanes
 from sparkbuild.agent.wire.printable import one_line
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.records import Box
 
-RECIPE = "sparkbuild.recipe"  # the label that makes a container ours
 TRIAL = "sparkbuild.trial"  # the label of a container that was only made to see whether its image can be
 LABEL = 200  # characters of a label that are shown
 ALIVE = frozenset({"running", "paused", "restarting"})  # holds memory, ports and devices
@@ -28,6 +28,22 @@ def name_of(recipe: str) -> str:
 def store_id(store: str) -> str:
     """Tells the stores on a node apart without naming them: the label `sparkbuild.store`."""
     return hashlib.sha256(store.encode()).hexdigest()[:8]
+
+
+def lanes(engine: Dockerd, entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of some containers (ContainerList) that are lanes'. Raises DockerdError."""
+    images: dict[str, dict[str, str] | None] = {}
+    found = []
+    for entry in entries:
+        labels, image = entry.get("Labels") or {}, str(entry.get("ImageID") or "")
+        if RECIPE not in labels:
+            continue
+        if image not in images:
+            of_it = engine.image(image.partition(":")[2]) if image else {}
+            images[image] = None if of_it is None else (of_it.get("Config") or {}).get("Labels") or {}
+        if is_lanes(labels, images[image], _name(entry)):
+            found.append(entry)
+    return found
 
 
 class Shelf:
@@ -87,10 +103,14 @@ class Shelf:
     def stranger(self, recipe: str) -> str:
         """What stands in the place of the recipe's container and is not ours, in words; "" when nothing does."""
         try:
-            found = Dockerd(self._socket).container(name_of(recipe))
+            engine = Dockerd(self._socket)
+            found = engine.container(name_of(recipe))
+            if found is None:
+                return ""
+            entry = {"Labels": found["Config"].get("Labels"), "ImageID": found.get("Image"), "Names": [found["Name"]]}
+            if lanes(engine, [entry]):
+                return ""
         except DockerdError:
-            return ""
-        if found is None or RECIPE in (found["Config"].get("Labels") or {}):
             return ""
         return f"{found['Id'][:12]} of image {found['Config'].get('Image', '?')}, {found['State']['Status']}"
 
@@ -99,7 +119,8 @@ class Shelf:
             if self._boxes is not None:
                 return
             try:
-                self._boxes = [_box(entry) for entry in Dockerd(self._socket).containers(RECIPE)]
+                engine = Dockerd(self._socket)
+                self._boxes = [_box(entry) for entry in lanes(engine, engine.containers(RECIPE))]
             except DockerdError as error:
                 self._boxes, self._problem = [], error.problem
 

@@ -16,7 +16,7 @@ import hashlib
 import json
 import tarfile
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparkbuild.agent.docker.registry import Image
 from sparkbuild.agent.store.blobs import read
@@ -31,11 +31,6 @@ class Member(NamedTuple):
     name: str
     size: int
     content: Callable[[], Iterable[bytes]]
-
-
-def is_whole(found: dict[str, Any]) -> bool:
-    """Whether docker has all of an image (ImageInspect): without one blob, it tells no layers at all."""
-    return bool((found.get("RootFS") or {}).get("Layers"))
 
 
 def without(image: Image, reference: str, chosen: Container[str], folder: str) -> list[Member]:

@@ -1,86 +1,147 @@
-"""Older images of ours in this node's docker: which of them may go, and taking their names away."""
+"""Older images of ours in this node's docker, and what else of builds nothing uses: what may go, and removing it."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
+from sparkbuild.agent.disk.held import remove_tree
+from sparkbuild.agent.docker import buildcache
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
 from sparkbuild.agent.docker.ours import TRIAL
+from sparkbuild.agent.image import archives
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _OURS = re.compile(r"sparkbuild/([^/:]+):([0-9a-f]{12})")
+# of a registry: the image's own name, and how its digest begins (app/goals/prebuilt.py)
+_PREBUILT = re.compile(r"(.+)-[0-9a-f]{8}")
+
+
+class _Image(NamedTuple):
+    """An image under a name of ours: `group` is whose `keep` counts, `row` its ImageSummary."""
+
+    named: str
+    reference: str
+    group: str
+    prebuilt: bool
+    row: dict[str, Any]
 
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"docker", "keep", "wanted", "spared"}: {"old": [{"reference", "bytes"}] that may go, "used": {reference:
-    names of containers} of those that may not, "spared": names of which some would go otherwise}, or {"silent": why,
-    "next", "absent"}; `absent`: there is no docker, or none that runs.
+    """Query {"docker", "keep", "wanted", "spared", "prebuilt": whether images of registries may go, "builds": whether
+    this node builds}: {"old": [{"reference", "bytes"}] that may go, "used": {reference: names of containers} of those
+    that may not, "spared": names of which some would go otherwise, "cache": bytes of BuildKit's cache that may go}, or
+    {"silent": why, "next", "absent"}; `absent`: there is no docker, or none that runs.
 
-    Ours are `sparkbuild/<name>:<key>` with that key in their label. Of each name stay: the `wanted` references, those
-    named last beside them, `keep` in all, and every one that any container, running or not, was made of; of the
-    `spared` names all.
+    Ours are `sparkbuild/<name>:<key>` with that key in their label, and images of a registry by the name that they have
+    here. Of each name (of a registry: whatever the digest) stay: the `wanted` references, those named last beside them,
+    `keep` in all, and every one that any container, running or not, was made of; of the `spared` names all.
     """
     socket = query["docker"] or SOCKET
+    engine = Dockerd(socket)
     try:
-        return _found(Dockerd(socket), query)
+        cache = buildcache.unused_bytes(engine) if query.get("builds") else 0
+        return {**_found(engine, query), "cache": cache}
     except DockerdError as error:
         return {"silent": error.problem, "next": error.fields["next"], "absent": not os.path.lexists(socket)}
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request as the query; looks again, and takes away the names of those that may go. Docker removes an image with
-    its last name. Result {"removed": references}.
+    """Request as the query, and "store"; looks again, and takes away the names of those that may go. Docker removes an
+    image with its last name. What was taken apart of an image of a registry, for other nodes, goes with it. Result
+    {"removed": references, "freed": bytes of BuildKit's cache}.
     """
     engine = DockerWork(request["docker"] or SOCKET)
     engine.sweep_trials()
     removed = []
-    for old in _found(engine, request)["old"]:
+    for old in _old(engine, request):
         try:
-            engine.untag(old["reference"])
+            for name in _names(old.row, old.reference):
+                engine.untag(name)
         except DockerdError as error:  # a container was made of it just now
-            raise AgentError(f"{old['reference']} is not removed", kind="node", found=error.problem) from None
-        reporter.log(f"removed {old['reference']}")
-        removed.append(old["reference"])
-    return {"removed": removed}
+            raise AgentError(f"{old.reference} is not removed", kind="node", found=error.problem) from None
+        reporter.log(f"removed {old.reference}")
+        removed.append(old)
+    if any(old.prebuilt for old in removed):
+        _drop_archives(request["store"], [old for old in removed if old.prebuilt], reporter)
+    freed = 0
+    if request.get("builds") and buildcache.unused_bytes(engine):
+        freed = buildcache.prune(engine)
+        reporter.log(f"removed build cache that nothing used for 7 days: {freed} bytes")
+    return {"removed": [old.reference for old in removed], "freed": freed}
+
+
+def _old(engine: Dockerd, query: dict[str, Any]) -> list[_Image]:
+    return _chosen(engine, query)[0]
 
 
 def _found(engine: Dockerd, query: dict[str, Any]) -> dict[str, Any]:
-    ours = _ours(engine)
+    old, used, spared = _chosen(engine, query)
+    rows = [{"reference": one.reference, "bytes": int(one.row.get("Size") or 0)} for one in old]
+    return {"old": rows, "used": used, "spared": spared}
+
+
+def _chosen(engine: Dockerd, query: dict[str, Any]) -> tuple[list[_Image], dict[str, list[str]], list[str]]:
+    """Those that may go; the names of containers of those that would, but are used; the names that are spared."""
+    ours = _ours(engine, prebuilt=bool(query.get("prebuilt")))
     users: dict[str, list[str]] = {}
     for box in engine.containers() if ours else ():
         if TRIAL in (box.get("Labels") or {}) and box.get("State") == "created":
             continue  # a lost connection left it: it is removed first
         users.setdefault(str(box.get("ImageID")), []).append(str((box.get("Names") or ["?"])[0]).lstrip("/"))
-    old: list[dict[str, Any]] = []
+    old: list[_Image] = []
     used: dict[str, list[str]] = {}
     spared = []
-    for name, rows in sorted(ours.items()):
-        others = [pair for pair in rows if pair[0] not in query["wanted"]]
-        beyond = others[max(0, int(query["keep"]) - (len(rows) - len(others))) :]
-        if beyond and name in query["spared"]:
-            spared.append(name)
+    for group, images in sorted(ours.items()):
+        others = [one for one in images if one.reference not in query["wanted"]]
+        beyond = others[max(0, int(query["keep"]) - (len(images) - len(others))) :]
+        if beyond and group in query["spared"]:
+            spared.append(group)
             continue
-        for reference, row in beyond:
-            if str(row["Id"]) in users:
-                used[reference] = users[str(row["Id"])]
+        for one in beyond:
+            if str(one.row["Id"]) in users:
+                used[one.reference] = users[str(one.row["Id"])]
             else:
-                old.append({"reference": reference, "bytes": int(row.get("Size") or 0)})
-    return {"old": old, "used": used, "spared": spared}
+                old.append(one)
+    return old, used, spared
 
 
-def _ours(engine: Dockerd) -> dict[str, list[tuple[str, dict[str, Any]]]]:
-    """By name: references with their row (ImageSummary), that which was named last first."""
-    found: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
+def _ours(engine: Dockerd, *, prebuilt: bool) -> dict[str, list[_Image]]:
+    """By group, that which was named last first."""
+    found: dict[str, list[_Image]] = {}
     for row in engine.get("/images/json"):
         for reference in row.get("RepoTags") or ():
             match = _OURS.fullmatch(str(reference))
-            if match and str((row.get("Labels") or {}).get("sparkbuild.key", "")).startswith(match[2]):
+            if not match:
+                continue
+            labelled = str((row.get("Labels") or {}).get("sparkbuild.key", "")).startswith(match[2])
+            foreign = None if labelled else _PREBUILT.fullmatch(match[1])
+            if labelled or (prebuilt and foreign):
                 image = engine.image(str(row["Id"]).partition(":")[2]) or {}
                 named = str((image.get("Metadata") or {}).get("LastTagTime", ""))
-                found.setdefault(match[1], []).append((named, str(reference), row))
-    for rows in found.values():
-        rows.sort(key=lambda one: one[:2], reverse=True)
-    return {name: [(reference, row) for _, reference, row in rows] for name, rows in found.items()}
+                group = f"{foreign[1]} of a registry" if foreign else match[1]
+                found.setdefault(group, []).append(_Image(named, str(reference), group, foreign is not None, row))
+    for images in found.values():
+        images.sort(key=lambda one: (one.named, one.reference), reverse=True)
+    return found
+
+
+def _names(row: dict[str, Any], reference: str) -> list[str]:
+    """The names to take away: ours, and that by which it was pulled, unless somebody gave it one more."""
+    tags = [str(tag) for tag in row.get("RepoTags") or () if "@" not in str(tag)]
+    if tags != [reference]:
+        return [reference]
+    pulled = [str(name) for name in (*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ())) if "@" in str(name)]
+    own = reference.rpartition(":")[0]  # docker's containerd store gives our name a digest, too, which goes with it
+    return [reference, *(name for name in dict.fromkeys(pulled) if not name.startswith(f"{own}@"))]
+
+
+def _drop_archives(store: str, removed: list[_Image], reporter: Reporter) -> None:
+    """What was taken apart of images of a registry, for other nodes."""
+    for old in removed:
+        name = old.reference.removeprefix("sparkbuild/").rpartition(":")[0]
+        remove_tree(os.path.join(store, "archives", name))
+    if os.path.isdir(os.path.join(store, "archives")):
+        archives.collect(store, reporter)

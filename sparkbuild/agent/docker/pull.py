@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any
 
 from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.disk.held import remove
 from sparkbuild.agent.docker import partload
 from sparkbuild.agent.docker.changes import DockerWork
-from sparkbuild.agent.docker.engine import SOCKET, DockerdError, too_deep
+from sparkbuild.agent.docker.engine import SOCKET, DockerdError, layers_of, too_deep
 from sparkbuild.agent.docker.images import missing, problem
 from sparkbuild.agent.docker.registry import MANIFEST, Image, Registry, is_left
 from sparkbuild.agent.store.artifacts import sha256_of
@@ -90,7 +91,7 @@ class _Pull:
         found = engine.image(reference)
         if found is not None and not problem(found, self._query):
             self._reporter.log(f"{reference} is there")
-            return {"layers": found["RootFS"]["Layers"], "fetched": 0, "found": True}
+            return {"layers": layers_of(found), "fetched": 0, "found": True}
         os.makedirs(self._folder, exist_ok=True)
         registry = Registry(self._folder, self._token, self._fetch)
         try:
@@ -100,7 +101,7 @@ class _Pull:
         if self._total:  # of a small layer, docker need not say that it came
             self._reporter.progress("docker", self._total, self._total)
         found = engine.image(name)
-        if found is not None and not partload.is_whole(found):
+        if found is not None and not layers_of(found):
             self._complete(name)
             found = engine.image(name)
         why = "" if found is None else problem(found, {**self._query, "reference": name})
@@ -110,7 +111,7 @@ class _Pull:
         if name != reference:
             engine.tag(found["Id"], reference)
         self._clean()
-        return {"layers": found["RootFS"]["Layers"], "fetched": self._fetched}
+        return {"layers": layers_of(found), "fetched": self._fetched}
 
     def _pulled(self, registry: Registry) -> str:
         """Pull it; the name it has then."""
@@ -256,8 +257,7 @@ class _Pull:
     def _clean(self) -> None:
         """Take away the names of this pull, and of those that were broken off; and what nobody else clears."""
         for sha256 in self._extra - self._arriving:
-            with suppress(FileNotFoundError):
-                os.unlink(path_of(self._folder, sha256))
+            remove(path_of(self._folder, sha256))
         for row in self._engine.images():
             for name in [*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ())]:
                 if is_left(str(name)):

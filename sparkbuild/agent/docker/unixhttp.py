@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     import socket
 
 _BLOCK = 65536
+_PODMAN = "libpod/"  # as it begins its header `Server`, where docker has `Docker/28.5.2 (linux)`
 _LONGEST_LINE = 65536  # of a head or a chunk's size
 
 
+class NotDockerError(OSError):
+    """Another engine answers on the socket; its name and version are the text."""
+
+
 class Answer:
-    """An answer whose head is read. Errors, while its body is read too: OSError (TimeoutError among them), and
-    ValueError for what is not HTTP or ends early. Close it, or use it in a `with`.
+    """An answer of docker whose head is read. Errors, while its body is read too: OSError (TimeoutError and
+    NotDockerError among them), and ValueError for what is not HTTP or ends early. Close it, or use it in a `with`.
 
     `path` is that of a unix socket, or (host, port). `timeout` is for the head, and for the whole body unless `patient`
     is called: then the body may take for ever. `content` goes with the request: JSON, or pieces of a tar of `size`
@@ -56,6 +61,7 @@ class Answer:
             head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
             self._send(f"{head}\r\n".encode(), content)
             self.status, self.headers = self._head()
+            self._refuse_podman()
         except BaseException:
             self._socket.close()
             raise
@@ -102,6 +108,11 @@ class Answer:
             return
         while self._data or self._more():
             yield self._take(len(self._data))
+
+    def _refuse_podman(self) -> None:
+        server = self.headers.get("server", "")
+        if server.lower().startswith(_PODMAN):
+            raise NotDockerError(f"podman {server[len(_PODMAN) :].partition(' ')[0]}")
 
     def _send(self, head: bytes, content: bytes | Iterable[bytes]) -> None:
         if isinstance(content, bytes):

@@ -94,11 +94,13 @@ def _in_docker(query: dict[str, Any]) -> dict[str, Any]:
 
 def built(engine: Dockerd, reference: str, key: str) -> dict[str, Any] | None:
     """The layers and gates of an image that was built here, by its labels; None when docker does not have it so."""
+    from sparkbuild.agent.docker.engine import layers_of  # noqa: PLC0415 - only for what is built
+
     found = engine.image(reference)
     labels = ((found or {}).get("Config") or {}).get("Labels") or {}
     if found is None or labels.get("sparkbuild.key") != key:
         return None
-    layers = found["RootFS"]["Layers"]
+    layers = layers_of(found)
     try:
         gates = json.loads(labels["sparkbuild.gates"])
     except (KeyError, ValueError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sparkbuild.agent.disk.files import inside, locked
 from sparkbuild.agent.docker.bydigest import have
 from sparkbuild.agent.docker.changes import DockerWork
-from sparkbuild.agent.docker.engine import SOCKET
+from sparkbuild.agent.docker.engine import SOCKET, layers_of
 from sparkbuild.agent.docker.program import find
 from sparkbuild.agent.image import gates as imagegates
 from sparkbuild.agent.image.archives import built, engine_of
@@ -92,7 +92,7 @@ class _Build:
                 wanted=self.request["architecture"],
                 next="set `platform` and `build_node` in image.toml",
             )
-        return list(found["RootFS"]["Layers"])
+        return layers_of(found)
 
     def _label(self, part: str, layers: list[str], gates: list[GateResult]) -> None:
         request = self.request
@@ -105,7 +105,7 @@ class _Build:
         }
         self.kit.label(part, request["reference"], labels)
         found = self.engine.image(request["reference"]) or {}
-        if (found.get("RootFS") or {}).get("Layers") != layers:
+        if layers_of(found) != layers:
             self.engine.untag(request["reference"])
             raise AgentError(
                 "docker changed the image's layers while it was labelled", kind="integrity", next="run again"

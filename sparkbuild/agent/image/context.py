@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import base64
 import os
+import secrets
 import shutil
 import subprocess
 import tarfile
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
-from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, locked, read_json
+from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, read_json
 from sparkbuild.agent.disk.held import remove_tree, rename
 from sparkbuild.agent.image.contexttar import Content, ContextTar, File
 from sparkbuild.agent.image.layer import checked
@@ -21,40 +23,53 @@ from sparkbuild.agent.store import artifacts
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _CONTEXT = "context.tar"
+_OLD = 24 * 3600.0  # seconds
 _KEPT_ENV = ("PATH", "HOME", "LANG")
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "name", "key", "dockerfile": text, "sources": [{"component", "archive", "patches": [{"name",
     "text": base64}]}], "artifacts": [{"sha256", "filename"}], "files": {name: base64}, "epoch"}, or {"store", "name",
-    "discard": true} to remove it again.
+    "discard": the path that it had} to remove it again.
 
     `archive` is a tar in the store with the sha256 that receipt.json beside it names. `epoch` is the time of all files,
-    unix seconds. Result {"path" in the store, "sha256", "bytes"}. Errors: kind "integrity" when a source or artifact is
-    not what was pinned, "config" when a patch does not fit.
+    unix seconds. Each context has a folder of its own: another operator may be at the same image here, or at the same
+    key, and is left alone. Result {"path" in the store, "sha256", "bytes"}. Errors: kind "integrity" when a source or
+    artifact is not what was pinned, "config" when a patch does not fit.
     """
     base = os.path.join(request["store"], "contexts", request["name"])
     if request.get("discard"):
-        remove_tree(base)
+        folder = os.path.dirname(inside(request["store"], request["discard"]))
+        if os.path.dirname(folder) == inside(request["store"], os.path.join("contexts", request["name"])):
+            remove_tree(folder)
+        _sweep(base)
         return {}
     os.makedirs(base, exist_ok=True)
-    with locked(os.path.join(base, ".lock"), f"the context of image {request['name']}"):
-        for entry in os.listdir(base):
-            if entry != ".lock":  # of older keys, and what a killed run left
-                remove_tree(os.path.join(base, entry))
-        folder = os.path.join(base, request["key"][:12])
-        part = f"{folder}.part"
-        os.makedirs(part)
-        try:
-            digest, size = _make(request, part, reporter)
-        except BaseException:
-            remove_tree(part)
-            raise
-        rename(part, folder)
-        keep_owner(folder)
-        fsync_folder(base)
-        path = os.path.relpath(os.path.join(folder, _CONTEXT), request["store"])
-        return {"path": path, "sha256": digest, "bytes": size}
+    _sweep(base)
+    folder = os.path.join(base, f"{request['key'][:12]}-{secrets.token_hex(4)}")
+    part = f"{folder}.part"
+    os.makedirs(part)
+    try:
+        digest, size = _make(request, part, reporter)
+    except BaseException:
+        remove_tree(part)
+        raise
+    rename(part, folder)
+    keep_owner(folder)
+    fsync_folder(base)
+    path = os.path.relpath(os.path.join(folder, _CONTEXT), request["store"])
+    return {"path": path, "sha256": digest, "bytes": size}
+
+
+def _sweep(base: str) -> None:
+    """Remove what killed runs left. Who is at work with a context opens it long before it is that old, and keeps what
+    was opened.
+    """
+    for entry in os.listdir(base) if os.path.isdir(base) else ():
+        path = os.path.join(base, entry)
+        with suppress(FileNotFoundError):
+            if time.time() - os.lstat(path).st_mtime > _OLD:
+                remove_tree(path)
 
 
 def _make(request: dict[str, Any], part: str, reporter: Reporter) -> tuple[str, int]:

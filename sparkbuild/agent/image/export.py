@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparkbuild.agent.disk.files import locked, write_json
 from sparkbuild.agent.disk.held import created, remove_tree
 from sparkbuild.agent.docker.changes import DockerWork
-from sparkbuild.agent.docker.engine import SOCKET
-from sparkbuild.agent.docker.partload import is_whole
+from sparkbuild.agent.docker.engine import SOCKET, layers_of
 from sparkbuild.agent.image import archives as assembled, layers as layerstore
 from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.image.saved import Saved, saved
@@ -61,13 +60,13 @@ def _export(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveRe
             found=f"key {labels.get('sparkbuild.key', 'none')}" if found else "no such image",
             next="run again: it is built anew",
         )
-    if not is_whole(found):
+    layers = layers_of(found)
+    if not layers:
         raise AgentError(
             f"docker has {request['reference']} without all of its content",
             kind="node",
             next=f"docker image rm {request['reference']} there, then run again",
         )
-    layers: list[str] = found["RootFS"]["Layers"]
     work = os.path.join(layerstore.folder_of(request["store"]), f"{request['name']}.part")
     remove_tree(work)
     os.makedirs(work)

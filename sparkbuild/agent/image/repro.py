@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from sparkbuild.agent.disk.files import locked
 from sparkbuild.agent.docker.changes import DockerWork
-from sparkbuild.agent.docker.engine import SOCKET
+from sparkbuild.agent.docker.engine import SOCKET, layers_of
 from sparkbuild.agent.docker.program import find
 from sparkbuild.agent.image.build import check_context, check_engine, have_base
 from sparkbuild.agent.image.buildkit import BuildKit
@@ -42,7 +42,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         try:
             for tag in tags:
                 kit.build(context, tag, cache=False)
-            layers = [list((engine.image(tag) or {})["RootFS"]["Layers"]) for tag in tags]
+            layers = [layers_of(engine.image(tag) or {}) for tag in tags]
             return _compared(engine, tags, layers, reporter)
         finally:
             for tag in tags:

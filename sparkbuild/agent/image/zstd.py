@@ -26,8 +26,9 @@ def unpacked(source: IO[bytes]) -> IO[bytes]:
     """What a compressed stream holds, as a file that is read once. Reading raises ValueError for what is no whole zstd
     stream; opening raises AgentError (kind "config") on a node that has none of the three.
     """
-    if sys.version_info >= (3, 14):
-        return _module(source)
+    own = _own()
+    if own is not None:
+        return _checked(own, source)
     command = _command()
     if command is None:
         raise AgentError(
@@ -50,14 +51,21 @@ def _command() -> list[str] | None:
     return None
 
 
-def _module(source: IO[bytes]) -> IO[bytes]:
-    from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - not in every Python
+def _own() -> Any:
+    """Python's own module, None before 3.14."""
+    try:
+        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - from 3.14 on
+    except ImportError:
+        return None
+    return zstd
 
-    class Checked(zstd.ZstdFile):  # type: ignore[misc,unused-ignore]
+
+def _checked(own: Any, source: IO[bytes]) -> IO[bytes]:
+    class Checked(own.ZstdFile):  # type: ignore[misc]
         def read(self, size: int | None = -1) -> bytes:
             try:
                 return bytes(super().read(-1 if size is None else size))
-            except (zstd.ZstdError, EOFError) as error:
+            except (own.ZstdError, EOFError) as error:
                 raise ValueError(f"{_FLAWED}: {error}") from None
 
     return Checked(source)  # type: ignore[no-any-return,unused-ignore]

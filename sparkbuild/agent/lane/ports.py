@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
-from sparkbuild.agent.docker.ours import RECIPE, is_of_another
+from sparkbuild.agent.docker.ours import is_of_another, lanes
+from sparkbuild.agent.wire.lanelabels import RECIPE
 
 
 def container_of(store: str, holder: dict[str, Any], port: int, socket: str) -> dict[str, str]:
@@ -15,7 +16,8 @@ def container_of(store: str, holder: dict[str, Any], port: int, socket: str) -> 
     A process is known by its control group; one that is hidden, by the port that the container's label names.
     """
     try:
-        running = [entry for entry in Dockerd(socket or SOCKET).containers(RECIPE) if entry.get("State") == "running"]
+        engine = Dockerd(socket or SOCKET)
+        running = [entry for entry in lanes(engine, engine.containers(RECIPE)) if entry.get("State") == "running"]
     except DockerdError:
         return {}
     group = _group(holder["pid"])

@@ -9,7 +9,7 @@ import msgspec
 
 from sparkbuild.app.goals import builds as built
 from sparkbuild.app.goals.pinnedurls import is_url
-from sparkbuild.app.goals.prebuilt import prebuilt_goals
+from sparkbuild.app.goals.prebuilt import prebuilt_goals, prebuilt_references
 from sparkbuild.app.goals.stagings import Stagings, is_for
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Goal
@@ -154,6 +154,9 @@ class _Builder:
         workspace = self.workspace
         images = [image for image in workspace.images.values() if not isinstance(image.spec, VenvImage)]
         wanted = tuple(reference(image.name, self.archive(image).key) for image in images)
+        wanted += tuple(prebuilt_references(workspace))
+        # what a recipe that cannot be read runs in, nobody can say
+        prebuilt = not any(name.startswith("recipes/") for name in self.goals.problems)
         broken = [name.partition("/")[2] for name in self.goals.problems if name.startswith("images/")]
         served = {
             node
@@ -164,7 +167,8 @@ class _Builder:
         built_on = {image.spec.build_node for image in images if isinstance(image.spec, DockerfileImage)}
         for node in workspace.config.nodes:
             use = SERVED if node in served else BUILT if node in built_on else UNUSED
-            spec = PruneSpec(workspace.config.images.keep, wanted, tuple(broken), use)
+            keep = workspace.config.images.keep
+            spec = PruneSpec(keep, wanted, tuple(broken), use, prebuilt=prebuilt, builds=node in built_on)
             self.goals.add(prune_goal(node, spec, asked_for=not (images or served)))
 
     def source(self, lock: SourceLock, component: str) -> Goal:

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from sparkbuild.core.goal import Goal
+from sparkbuild.images.docker import reference
 from sparkbuild.images.prebuilt import PrebuiltSpec, prebuilt_goal
+from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.workspace.locks.reference import Reference, is_reference, parse
 from sparkbuild.workspace.shapes.workspace import Workspace
 
@@ -22,6 +24,12 @@ def prebuilt_goals(workspace: Workspace, text: str, nodes: Iterable[str]) -> lis
     everywhere = tuple(dict.fromkeys(node for recipe in recipes for node in workspace.nodes_of(recipe)))
     spec = PrebuiltSpec(_name(image), image, everywhere, workspace.config.images.pull == "each", tuple(same))
     return [prebuilt_goal(node, spec) for node in nodes]
+
+
+def prebuilt_references(workspace: Workspace) -> list[str]:
+    """The names that images of a registry have on nodes, of all that recipes run in now."""
+    specs = [PrebuiltSpec(_name(image), image, ()) for image in map(_meant, registry_images(workspace).values())]
+    return sorted({reference(spec.name, prebuilt_goal(LOCAL, spec).key) for spec in specs})
 
 
 def registry_images(workspace: Workspace) -> dict[str, Reference]:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError, quote
+from sparkbuild.agent.docker.fact import docker_fact
 from sparkbuild.agent.docker.loglines import LONGEST, frames, lines
 
 Serve = Callable[..., Dockerd]
@@ -160,6 +161,23 @@ def test_a_socket_that_nobody_listens_on(tmp_path: Path) -> None:
 def test_a_path_that_no_socket_can_have() -> None:
     with pytest.raises(DockerdError, match=r"does not answer on .*too long"):
         Dockerd("/tmp/" + "x" * 200).get("/info")
+
+
+def test_podman_is_refused_by_its_name(serve: Serve) -> None:
+    """It answers most of docker's questions, as podman 5.8.6 of Debian does."""
+    body = b'{"Version": "5.8.6", "ApiVersion": "1.41"}'
+    head = b"HTTP/1.1 200 OK\r\nServer: Libpod/5.8.6 (linux)\r\nContent-Length: %d\r\n\r\n" % len(body)
+    engine = serve(*[head + body] * 4)
+    with pytest.raises(DockerdError) as caught:
+        engine.get("/version")
+    assert caught.value.problem.startswith(
+        f"podman 5.8.6 answers on {engine.socket}, and not docker: it has no BuildKit"
+    )
+    assert "set `docker` of the node to its socket" in caught.value.fields["next"]
+    fact = docker_fact(engine.socket, [])
+    assert fact["present"] is False
+    assert fact["problem"].startswith("podman 5.8.6 answers")
+    assert fact["version"] == ""
 
 
 def test_a_socket_that_is_not_ours(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+import urllib.parse
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +82,7 @@ def test_of_an_image_that_cannot_be_read_nothing_goes(engine: Engine) -> None:
 def test_removing(engine: Engine) -> None:
     request = {"docker": engine.path, "keep": 2, "wanted": [], "spared": []}
     done = run(request, Reporter())
-    assert done == {"removed": [f"sparkbuild/eng:{'b' * 12}", f"sparkbuild/eng:{'a' * 12}"]}
+    assert done == {"removed": [f"sparkbuild/eng:{'b' * 12}", f"sparkbuild/eng:{'a' * 12}"], "freed": 0}
     assert letters(look(engine)) == ""
     assert len(engine.images) == 6
 
@@ -90,3 +93,48 @@ def test_no_docker_is_told_from_one_that_does_not_answer(engine: Engine, tmp_pat
     assert "not installed or not running" in none["silent"]
     engine.broken = True
     assert look(engine)["absent"] is False
+
+
+def of_a_registry(engine: Engine, letters: str) -> list[str]:
+    """Images of one repository under our name for each digest; these names, the oldest first."""
+    made = []
+    for number, letter in enumerate(letters):
+        made.append(f"sparkbuild/vllm-{letter * 8}:{letter * 12}")
+        engine.image(letter, made[-1], digest=f"ghcr.io/team/vllm@sha256:{letter * 64}", named=number)
+    return made
+
+
+def test_images_of_a_registry_are_old_by_their_repository(engine: Engine) -> None:
+    made = of_a_registry(engine, "6789")
+    query = {"docker": engine.path, "keep": 2, "wanted": [made[0]], "spared": ["eng"], "prebuilt": True}
+    assert [old["reference"] for old in observe(query)["old"]] == [made[2], made[1]], "the wanted one counts"
+    assert observe({**query, "prebuilt": False})["old"] == []
+
+
+def test_an_image_of_a_registry_goes_with_what_was_made_of_it(engine: Engine, tmp_path: Path) -> None:
+    made = of_a_registry(engine, "6789")
+    by_hand = next(one for one in engine.images if made[0] in one["RepoTags"])
+    by_hand["RepoTags"].append("team/vllm:mine")
+    folders = [tmp_path / "archives" / name.partition("/")[2].partition(":")[0] for name in made]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    request = {"docker": engine.path, "store": str(tmp_path), "keep": 2, "wanted": [], "spared": ["eng"]}
+    assert run({**request, "prebuilt": True}, Reporter())["removed"] == [made[1], made[0]]
+    assert by_hand["RepoTags"] == ["team/vllm:mine"]
+    assert by_hand["RepoDigests"], "what somebody gave a name of his own stays as it is"
+    assert not [one for one in engine.images if one["Id"].endswith("7" * 64)]
+    assert [folder.exists() for folder in folders] == [False, False, True, True]
+
+
+def test_old_build_cache_goes_on_build_nodes(engine: Engine) -> None:
+    week = 7 * 24 * 3600
+    ages = {"a": 2 * week, "b": week / 2, "c": 2 * week, "d": 2 * week}
+    for name, age in ages.items():
+        used = datetime.fromtimestamp(time.time() - age, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.123456789Z")
+        engine.cache.append({"ID": name, "Size": 1000, "LastUsedAt": used, "InUse": name == "c", "Shared": name == "d"})
+    request = {"docker": engine.path, "keep": 4, "wanted": [], "spared": []}
+    assert look(engine, keep=4)["cache"] == 0
+    assert observe({**request, "builds": True})["cache"] == 1000
+    assert run({**request, "builds": True}, Reporter()) == {"removed": [], "freed": 1000}
+    asked = urllib.parse.unquote(engine.asked[-1])
+    assert asked == '/build/prune?all=1&filters={"until": ["604800s"]}'

@@ -53,7 +53,10 @@ def test_goals(root: Path) -> None:
     assert lane.spec.image == f"sparkbuild/engine-{DIGEST[7:15]}:{first.key.short}"
     assert lane.spec.lock == f"ghcr.io/team/engine@{DIGEST}"
     prune = goals.by_task["prune:dgx1"]
-    assert (prune.spec.use, prune.spec.wanted) == ("served", ()), "images of a registry are not ours to remove"
+    assert (prune.spec.use, prune.spec.wanted) == ("served", (lane.spec.image,))
+    assert prune.spec.prebuilt
+    recipe(root, "broken", "ghcr.io/team/engine:")
+    assert not assemble(load(root)).by_task["prune:dgx1"].spec.prebuilt, "what that runs in, nobody can say"
     assert goals.by_task["prune:local"].spec.use == "unused"
 
 

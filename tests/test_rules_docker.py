@@ -1,0 +1,25 @@
+"""Rules of asking docker, held over the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OWNERS = {
+    # docker may have an image and be unable to tell its layers: who asks must get [], and not an error
+    r"RootFS": {"sparkbuild/agent/docker/engine.py"},
+    # a container inherits its image's labels: whose it is, is asked in one place
+    r"sparkbuild\.recipe": {"sparkbuild/agent/wire/lanelabels.py", "sparkbuild/app/health.py"},
+}
+
+
+def test_what_docker_says_in_traps_is_read_in_one_place() -> None:
+    wrong = []
+    for path in sorted((ROOT / "sparkbuild").rglob("*.py")):
+        shown = str(path.relative_to(ROOT))
+        text = path.read_text()
+        wrong += [
+            f"{shown}: {name}" for name, owners in OWNERS.items() if re.search(name, text) and shown not in owners
+        ]
+    assert not wrong, "\n".join(wrong)
