@@ -270,6 +270,16 @@ def processes(view: View) -> Iterator[Process]:
             yield Process(int(name), stat.partition("(")[2].rpartition(")")[0], argv[:-1])
 
 
+def waiting(view: View) -> list[str]:
+    """What each process of the node waits for in the kernel: for the history of a run that does not end."""
+    found = []
+    for process in processes(view):
+        with contextlib.suppress(OSError):
+            stack = Path(f"/proc/{process.pid}/stack").read_text().split("\n")[:4]
+            found.append(f"{process.pid} {process.name} {process.argv[-1:]}: {'; '.join(line.strip() for line in stack)}")
+    return found
+
+
 def process_problems(view: View, containers: Iterable[Mapping[str, Any]]) -> list[str]:
     """Processes that neither the node nor docker names. No operator may be at work when this is asked."""
     living = {entry["Id"] for entry in containers if entry["State"] in ALIVE}

@@ -138,11 +138,12 @@ class Round:
             ends.append((now + fault.lasts, fault.kind, end))
         (self.count.faults if hit else self.count.missed)[fault.kind] += 1
 
-    @staticmethod
-    def _end(process: subprocess.Popen[str]) -> str:
+    def _end(self, process: subprocess.Popen[str]) -> str:
         try:
             return process.communicate(timeout=PATIENCE)[0]
         except subprocess.TimeoutExpired:
+            for view in self.site.views():
+                self.say(f"{view.name} at work:\n" + "\n".join(checker.waiting(view)))
             process.kill()
             return process.communicate()[0] + f"\nCAMPAIGN: did not end within {PATIENCE} s"
 
@@ -150,7 +151,10 @@ class Round:
         self.say(f"{operator.name}: doit {words}: exit code {code}\n{out.rstrip()}")
         outcome = "well" if code == 0 else "by a signal" if code in {129, 130, 143, -2, -9, -15} else "with a message"
         self.count.runs[outcome] += 1
-        problems = [f"{operator.name}: doit {words}: a traceback"] if "Traceback" in out else []
+        problems = []
+        # a ctrl-C while Python itself starts, before any of us can take it, is told by Python
+        if "Traceback" in out and not (code == -2 and out.startswith("Traceback")):
+            problems.append(f"{operator.name}: doit {words}: a traceback")
         if code not in CODES or "CAMPAIGN: did not end" in out:
             problems.append(f"{operator.name}: doit {words}: exit code {code}: {out.strip()[-200:]}")
         if code in {1, 2, 3} and not out.strip():
