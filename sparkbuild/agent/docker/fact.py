@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError
-from sparkbuild.agent.docker.ours import ALIVE, RECIPE
+from sparkbuild.agent.docker.ours import ALIVE, RECIPE, created_at
 from sparkbuild.agent.machine.together import together
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _row(entry: dict[str, Any], inspected: dict[str, Any]) -> Container:
         "state": str(entry.get("State", "")),
         "status": str(entry.get("Status", "")),
         "labels": labels,
-        "created": float(entry.get("Created") or 0),
+        "created": float(created_at(entry)),
         "pid": int((inspected.get("State") or {}).get("Pid") or 0),
         "exit_code": int(exited.group(1)) if exited else None,
         "gpu": uses_gpu(inspected),
