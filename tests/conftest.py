@@ -30,6 +30,7 @@ def pytest_report_header() -> str:
     name = engines.chosen()
     return f"rack engine {name}: {engines.versions(name)}"
 
+
 # Of every test with generated input that does not say otherwise. `--hypothesis-profile=long` is what .ci/long runs. The
 # machine is never ours alone, so that time is bounded where it matters (tests/parsers/near.py) and not by a deadline.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]

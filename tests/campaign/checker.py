@@ -276,7 +276,9 @@ def waiting(view: View) -> list[str]:
     for process in processes(view):
         with contextlib.suppress(OSError):
             stack = Path(f"/proc/{process.pid}/stack").read_text().split("\n")[:4]
-            found.append(f"{process.pid} {process.name} {process.argv[-1:]}: {'; '.join(line.strip() for line in stack)}")
+            found.append(
+                f"{process.pid} {process.name} {process.argv[-1:]}: {'; '.join(line.strip() for line in stack)}"
+            )
     return found
 
 

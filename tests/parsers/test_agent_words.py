@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from sparkbuild.agent import facts
 from sparkbuild.agent.lane import record
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.rpc.reply import Reply
@@ -55,11 +56,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(data=st.one_of(json_like(LANE), json_like({**LANE, "runtime": "docker", "container": "f" * 64})))
-def test_a_lanes_record(store: Path, data: bytes) -> None:
+def test_facts_of_a_lane_whose_record_is_odd(store: Path, data: bytes) -> None:
     (store / "lanes/alpha/lane.json").write_bytes(data)
-    query = {"store": str(store), "recipe": "alpha", "port": 1, "runtime": "process", "docker": str(store / "none")}
+    query = {
+        "scheme": "lane",
+        "store": str(store),
+        "recipe": "alpha",
+        "port": 1,
+        "runtime": "process",
+        "docker": str(store / "none"),
+    }
     with bounded():
-        json.dumps(record.observe(query))
+        json.dumps(facts._observe(query))
 
 
 @given(answer=damaged(b'HTTP/1.0 200 OK\r\nContent-Length: 26\r\n\r\n{"data": [{"id": "model"}]}'))

@@ -52,7 +52,7 @@ def read_json(path: str, limit: int = 64 << 20) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(data)
-    except (ValueError, RecursionError):  # RecursionError: a file of 100,000 opening brackets
+    except (ValueError, RecursionError):  # the second: tables within tables without end
         return None
     return value if isinstance(value, dict) else None
 

@@ -75,12 +75,13 @@ class Dockerd:
         return found if any(tag == reference or tag.endswith(f"/{reference}") for tag in tags) else None
 
     def containers(self, label: str = "") -> list[dict[str, Any]]:
-        """A short row (ContainerList) for each container, running or not; with `label` ("name" or "name=value"). `Id` is
-        there.
+        """A short row (ContainerList) for each container, running or not; with `label` ("name" or "name=value"). Each
+        has its `Id`.
         """
         chosen = f"&filters={quote(json.dumps({'label': [label]}))}" if label else ""
         found = self.get(f"/containers/json?all=1{chosen}")
-        rows = [row for row in found if isinstance(row, dict) and "Id" in row] if isinstance(found, list) else []
+        listed = found if isinstance(found, list) else []
+        rows = [row for row in listed if isinstance(row, dict) and "Id" in row]
         # an engine that does not know the filter gives all
         return [row for row in rows if not label or label.partition("=")[0] in (row.get("Labels") or {})]
 

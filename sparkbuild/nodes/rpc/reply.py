@@ -36,7 +36,7 @@ class Reply:
         try:
             event = msgspec.json.decode(line)
             kind = event.pop("event")
-        except (msgspec.DecodeError, KeyError, AttributeError, TypeError):
+        except (msgspec.DecodeError, KeyError, AttributeError, TypeError, RecursionError):
             event, kind = {"text": line.decode(errors="replace").rstrip()}, "log"
         if kind == "result":
             self.result = event
