@@ -69,7 +69,8 @@ def _ending(code: int) -> str:
 
 
 def error_of(node: str, fields: Mapping[str, str]) -> errors.SparkbuildError:
-    """The error that an agent told, by the fields of its event; see agent.protocol."""
+    """The error that an agent told, by the fields of its event; see agent.protocol. What is no text is none."""
+    fields = {name: text for name, text in fields.items() if isinstance(text, str)}
     where = fields.get("where", "")
     place = f"node {node}" + (f", {where}" if where else "")
     texts = {name: fields.get(name, "") for name in ("found", "wanted", "next")}
