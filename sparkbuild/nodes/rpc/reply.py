@@ -68,7 +68,7 @@ def _ending(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def error_of(node: str, fields: Mapping[str, str]) -> errors.SparkbuildError:
+def error_of(node: str, fields: Mapping[str, Any]) -> errors.SparkbuildError:
     """The error that an agent told, by the fields of its event; see agent.protocol. What is no text is none."""
     fields = {name: text for name, text in fields.items() if isinstance(text, str)}
     where = fields.get("where", "")
