@@ -59,3 +59,9 @@ def test_every_docker_test_of_the_rack_runs_on_all_engines() -> None:
     for word in ("build", "build_base", "build_sync", "sync", "sync_command", "prebuilt", "relay", "docker_images"):
         assert re.search(rf"[{{,]{word}[,}}]", text), word
     assert "tests/rack/test_lane_*.py" in text
+
+
+def test_every_parser_has_its_long_form() -> None:
+    text = (ROOT / ".ci/long").read_text()
+    named = {word for words in re.findall(r"tests/parsers/test_\{([\w,]+)\}", text) for word in words.split(",")}
+    assert named == {path.stem.removeprefix("test_") for path in (ROOT / "tests/parsers").glob("test_*.py")}
