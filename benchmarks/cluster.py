@@ -1,12 +1,12 @@
 """What a cluster costs: a null serve on many nodes, and the facts of many nodes beside those of one. Needs root.
 
-    .venv/bin/python benchmarks/cluster.py [--nodes 8] [--rounds N]
+    .venv/bin/python benchmarks/cluster.py [--nodes 8] [--rounds N] [--smallest]
 
 Brings up a rack (tests/rack: real sshd and dockerd in namespaces of this machine), serves demo on this machine and
 demo-2x, made for all of its nodes, there. Then times in turn, the best round of each:
 
   ssh     `ssh node true` on all nodes at once, OpenSSH's client with the rack's key
-  plan    `doit plan serve:demo`, nothing stale, on this machine
+  plan    `doit plan serve:demo`, nothing stale, on this machine, where it has a port of its own
   serve   `doit serve:wide`, nothing stale, on all nodes
   health  `doit health:one` and `doit health:all`: all facts of one node, and of all nodes
   facts   the same within one process: with the connections made for it, and again over these
@@ -30,8 +30,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from needs import CACHE, options  # noqa: E402 - as above
+from second_serve import on_a_free_port  # noqa: E402 - as above
+
 from sparkbuild.nodes.ask import survey  # noqa: E402 - as above
 from sparkbuild.nodes.cluster import Nodes, Place  # noqa: E402 - the repository is on the path now
+from tests.rack.lanes import make_store  # noqa: E402 - as above
 from tests.rack.rack import Rack  # noqa: E402 - as above
 
 DODO = "from sparkbuild.plugin.tasks import *\nfrom sparkbuild.plugin.tasks import config\nDOIT_CONFIG = config()\n"
@@ -46,8 +50,10 @@ def write(root: Path, rack: Rack) -> None:
     shutil.copytree(ROOT / "recipes/demo-2x", root / "recipes/wide")
     recipe = root / "recipes/wide/recipe.toml"
     recipe.write_text(recipe.read_text().replace('cluster = "pair"', 'cluster = "all"'))
+    on_a_free_port(root / "recipes/demo/recipe.toml")
     (root / "dodo.py").write_text(DODO)
-    text = "[nodes.local]\n"
+    # what demo-2x is made of is made once for all tests and benchmarks
+    text = f"[nodes.local]\nstore = {json.dumps(str(make_store(CACHE)))}\n"
     for node in rack.nodes:
         text += (
             f'\n[nodes.{node.name}]\nconnection = "ssh"\naddress = "{node.address}"\nuser = "{node.user}"\n'
@@ -114,14 +120,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=10)
-    options = parser.parse_args()
-    with Rack.up(options.nodes) as rack, tempfile.TemporaryDirectory(prefix="sparkbuild-bench.") as folder:
+    given = options(parser, {"nodes": 2, "rounds": 1}, rack=True)
+    with Rack.up(given.nodes) as rack, tempfile.TemporaryDirectory(prefix="sparkbuild-bench.") as folder:
         root = Path(folder) / "workspace"
         root.mkdir()
         write(root, rack)
         try:
             doit(root, "serve:demo", "serve:wide")
-            table(root, rack, options.rounds)
+            table(root, rack, given.rounds)
         finally:
             doit(root, "-c", "stop:demo", "stop:wide")
 

@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from image_ways import Way, ways  # noqa: E402 - after what it needs on the path
+from needs import options  # noqa: E402 - as above
 
 from sparkbuild.nodes.ask import survey  # noqa: E402 - as above
 from sparkbuild.nodes.facts import Observer  # noqa: E402 - the repository is on the path now
@@ -121,22 +122,22 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=400)
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--only-in-sync", action="store_true")
-    options = parser.parse_args()
-    layers = [(f"layer {number}", options.mb) for number in range(options.layers)]
-    with Rack.up(options.nodes) as rack, tempfile.TemporaryDirectory(prefix="sparkbuild-bench.") as folder:
+    given = options(parser, {"mb": 1, "layers": 2, "nodes": 3}, rack=True)
+    layers = [(f"layer {number}", given.mb) for number in range(given.layers)]
+    with Rack.up(given.nodes) as rack, tempfile.TemporaryDirectory(prefix="sparkbuild-bench.") as folder:
         holder, node, *_ = rack.nodes
         with yard(rack, Path(folder)) as op:
             store = holder.path(STORE)
             image = make(store, layers, holder=holder.name)
-            other = make(store, [*layers[:-1], ("changed", options.mb)], holder=holder.name)
+            other = make(store, [*layers[:-1], ("changed", given.mb)], holder=holder.name)
             size = image.bytes / 1e6
             print(
-                f"an image of {size:.0f} MB in {options.layers + 1} layers, {os.cpu_count()} cores for all nodes",
+                f"an image of {size:.0f} MB in {given.layers + 1} layers, {os.cpu_count()} cores for all nodes",
                 flush=True,
             )
             for one in (image, other):
                 into_docker(op, holder, one)
-            if options.only_in_sync:
+            if given.only_in_sync:
                 for each in rack.nodes[1:]:
                     into_docker(op, each, image)
                 in_sync(op, rack.nodes, image)
@@ -144,7 +145,7 @@ def main() -> None:
             with ways(holder, [node]) as usual:
                 whole(op, usual, holder, node, image)
                 changed(op, usual, holder, node, other)
-            three(op, rack.nodes, image, other, rate=options.rate)
+            three(op, rack.nodes, image, other, rate=given.rate)
             in_sync(op, rack.nodes[1:], image)
 
 

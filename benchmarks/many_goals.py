@@ -1,6 +1,6 @@
 """What looking costs: `doit list` and a null `doit plan` on about 1,000 goals, as ratios to `doit --version`.
 
-    .venv/bin/python benchmarks/many_goals.py [--rounds N] [--keep DIR]
+    .venv/bin/python benchmarks/many_goals.py [--rounds N] [--keep DIR] [--smallest]
 
 The workspace is real: a recipe with 499 staged artifacts and a served lane (a tiny HTTP server stands in for the
 engine), made by doit itself first. All commands are then timed in turn, N rounds, and the best of each is compared:
@@ -20,6 +20,8 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
+
+from needs import options
 
 RECIPES, BLOCKS = 1, 499
 
@@ -65,8 +67,8 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
-def write_workspace(root: Path) -> int:
-    """Write the workspace; returns how many goals it has."""
+def write_workspace(root: Path, blocks: int = BLOCKS) -> int:
+    """Write the workspace, with so many staged artifacts for its recipe; returns how many goals it has."""
     (root / "dodo.py").write_text(DODO)
     (root / "config.toml").write_text('[nodes.local]\n\n[clusters.local]\nnodes = ["local"]\n')
     image = root / "images" / "tiny"
@@ -77,7 +79,7 @@ def write_workspace(root: Path) -> int:
     data = root / "data"
     data.mkdir()
     lock = ["format=local-inference-source-lock/v1", f"input.images/tiny/requirements.lock.sha256={_sha256(b'')}"]
-    for number in range(RECIPES * BLOCKS):
+    for number in range(RECIPES * blocks):
         path = data / f"f{number}.zip"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(f"f{number}.bin", f"file {number}\n" * 100)
@@ -88,15 +90,16 @@ def write_workspace(root: Path) -> int:
     for number, port in enumerate(free_ports(RECIPES)):
         folder = root / "recipes" / f"r{number}"
         folder.mkdir(parents=True)
-        blocks = "".join(
-            f'\n[[staging]]\nid = "b{block}"\nkind = "files"\nsrc = "artifact:data/f{number * BLOCKS + block}"\n'
-            for block in range(BLOCKS)
+        staging = "".join(
+            f'\n[[staging]]\nid = "b{block}"\nkind = "files"\nsrc = "artifact:data/f{number * blocks + block}"\n'
+            for block in range(blocks)
         )
         (folder / "recipe.toml").write_text(
             f'cluster = "local"\nimage = "tiny"\nmodel_id = "m{number}"\n\n[serve]\nport = {port}\n'
-            'command = ["{{ image.python }}", "{{ image.files }}/engine.py", "{{ port }}", "{{ model_id }}"]\n' + blocks
+            'command = ["{{ image.python }}", "{{ image.files }}/engine.py", "{{ port }}", "{{ model_id }}"]\n'
+            + staging
         )
-    return RECIPES * (2 * BLOCKS + 1) + 1
+    return RECIPES * (2 * blocks + 1) + 1
 
 
 def _sha256(content: bytes) -> str:
@@ -130,12 +133,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--keep", type=Path, help="make the workspace here and leave it (its lanes are stopped)")
-    args = parser.parse_args()
+    parser.add_argument("--blocks", type=int, default=BLOCKS, help="staged artifacts")
+    args = options(parser, {"rounds": 1, "blocks": 3})
     with tempfile.TemporaryDirectory() as temporary:
         root = args.keep or Path(temporary)
         if not (root / "dodo.py").exists():
             root.mkdir(parents=True, exist_ok=True)
-            write_workspace(root)
+            write_workspace(root, args.blocks)
         recipes = [path.name for path in sorted((root / "recipes").iterdir())]
         try:
             doit(root, "run", "-n", "8", *(f"serve:{name}" for name in recipes))

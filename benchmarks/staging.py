@@ -16,6 +16,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from needs import options
 from staging_copy import copies, packing
 from staging_look import looks, small_folders
 from staging_memory import memory
@@ -45,21 +46,22 @@ def main() -> None:
     parser.add_argument("--gib", type=int, default=8, help="for `memory`")
     parser.add_argument("--files", type=int, default=10_000, help="for `memory`")
     parser.add_argument("--folder", help="where to work; the system's place for temporary files")
-    options = parser.parse_args()
-    wanted = options.only.split(",")
-    notes = [f"best of {options.rounds} rounds; load {os.getloadavg()[0]:.1f} at the start"]
+    small = {"mib": 8, "rounds": 1, "gib": 1, "files": 50}
+    given = options(parser, small, programs=("cp", "sync"))
+    wanted = given.only.split(",")
+    notes = [f"best of {given.rounds} rounds; load {os.getloadavg()[0]:.1f} at the start"]
     head()
-    with tempfile.TemporaryDirectory(prefix="sparkbuild-bench.", dir=options.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="sparkbuild-bench.", dir=given.folder) as name:
         work = Path(name)
         if "copy" in wanted:
-            show(copies(work, options.mib, options.rounds))
+            show(copies(work, given.mib, given.rounds))
         if "packing" in wanted:
-            show(packing(work, options.mib, options.rounds))
+            show(packing(work, given.mib, given.rounds))
         if "look" in wanted:
-            show(looks(work))
-            notes.append(small_folders(work))
+            show(looks(work, smallest=given.smallest))
+            notes.append(small_folders(work, 20 if given.smallest else 1000))
         if "memory" in wanted:
-            show(memory(work, options.gib, options.files))
+            show(memory(work, given.gib, given.files))
     print("\n".join(notes) + f", {os.getloadavg()[0]:.1f} at the end")
 
 

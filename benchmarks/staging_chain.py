@@ -1,6 +1,6 @@
 """What it costs that N nodes mirror one repository of a slow NAS, beside one node that does. Needs root.
 
-    .venv/bin/python benchmarks/staging_chain.py [--nodes 4] [--mb-per-s 60] [--mib 384] [--rounds 2]
+    .venv/bin/python benchmarks/staging_chain.py [--nodes 4] [--mb-per-s 60] [--mib 384] [--rounds 2] [--smallest]
 
 Brings up a rack (tests/rack: real sshd in namespaces of this machine, and a NAS of limited bandwidth, shared by all
 nodes), then runs `doit stage:one` and `doit stage:all` in turn, from nothing staged, and counts what the NAS gave. The
@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from cluster import DODO, STORE, doit
+from needs import options
 from staging import head, show
 from staging_tools import MIB, ROOT, Row
 
@@ -95,8 +96,8 @@ def main() -> None:
     parser.add_argument("--mb-per-s", type=float, default=60)
     parser.add_argument("--mib", type=int, default=384)
     parser.add_argument("--rounds", type=int, default=2)
-    options = parser.parse_args()
-    count = options.nodes
+    given = options(parser, {"nodes": 2, "mib": 8, "rounds": 1}, rack=True, nas=True)
+    count = given.nodes
     with (
         Rack.up(count, docker=False) as rack,
         tempfile.TemporaryDirectory(prefix="sparkbuild-bench.") as folder,
@@ -105,22 +106,24 @@ def main() -> None:
         root.mkdir()
         source.mkdir()
         write(root, rack)
-        unique = hub(source, options.mib)
-        nas = rack.nas(source, direct_io=True, mb_per_s=options.mb_per_s, latency_ms=1)
+        unique = hub(source, given.mib)
+        nas = rack.nas(source, direct_io=True, mb_per_s=given.mb_per_s, latency_ms=1)
         for node in rack.nodes:
             nas.mount(node, AT)
         ones, alls = [], []
-        for _ in range(options.rounds):
+        for _ in range(given.rounds):
             ones.append(staged(root, rack, nas, "one"))
             alls.append(staged(root, rack, nas, "all"))
     (one, _), (every, _) = min(ones), min(alls)
-    given = max(read for _, read in alls) / unique
+    read_share = max(read for _, read in alls) / unique
     head()
-    what = f"{count} nodes mirror one repository of {options.mib} MiB"
-    nas_row = Row(f"{what}: NAS bytes", f"{given:.4f} of the unique bytes", "", f"{given:.2f}", "1.0", given < 1.01)
+    what = f"{count} nodes mirror one repository of {given.mib} MiB"
+    nas_row = Row(
+        f"{what}: NAS bytes", f"{read_share:.4f} of the unique bytes", "", f"{read_share:.2f}", "1.0", read_share < 1.01
+    )
     beside, ratio = f"one node: {one:.1f} s", every / one
     show([nas_row, Row(f"{what}: time", f"{every:.1f} s", beside, f"{ratio:.2f}", "<= 1.3", ratio <= 1.3)])
-    print(f"NAS of {options.mb_per_s:g} MB/s, best of {options.rounds}, load {os.getloadavg()[0]:.1f} at the end")
+    print(f"NAS of {given.mb_per_s:g} MB/s, best of {given.rounds}, load {os.getloadavg()[0]:.1f} at the end")
 
 
 if __name__ == "__main__":

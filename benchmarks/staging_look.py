@@ -39,16 +39,16 @@ print(best)
 """
 
 
-def looks(work: Path) -> list[Row]:
-    """The rows."""
+def looks(work: Path, *, smallest: bool = False) -> list[Row]:
+    """The rows; `smallest`: of real files of 1 MiB."""
     shards = _holes(work / "shards", [f"model-{index:05}-of-00141.safetensors" for index in range(141)], 4_000_000_000)
     pair = _holes(work / "pair", ["engram-l1-r0of2.bin", "engram-l14-r0of2.bin"], 25 * _GIB)
     rows = [_timed(work, "141 files of 4 GB", shards), _timed(work, "2 files of 25 GiB (packed layers)", pair)]
-    for count, mib in ((1, 512), (141, 9)):
-        sources = [work / f"real-{mib}-{index}.bin" for index in range(count)]
+    for count, mib in ((1, 1), (2, 1)) if smallest else ((1, 512), (141, 9)):
+        sources = [work / f"real-{count}-{mib}-{index}.bin" for index in range(count)]
         for source in sources:
             fill(source, mib * MIB)
-        dst = work / f"real-{mib}"
+        dst = work / f"real-{count}-{mib}"
         agent("stage", files_request(dst, listed(*sources)))
         for source in sources:
             source.unlink()
@@ -58,7 +58,7 @@ def looks(work: Path) -> list[Row]:
     return rows
 
 
-def small_folders(work: Path, count: int = 1000) -> str:
+def small_folders(work: Path, count: int) -> str:
     """One quick look at many small folders; a line about it."""
     source = work / "a.json"
     source.write_bytes(os.urandom(5000))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import engine as real
 from tests.rack import engines
@@ -28,6 +29,14 @@ def pytest_report_header() -> str:
     """Which engine the rack's tests are about to try."""
     name = engines.chosen()
     return f"rack engine {name}: {engines.versions(name)}"
+
+
+# Of every test with generated input that does not say otherwise. `--hypothesis-profile=long` is what .ci/long runs. The
+# machine is never ours alone, so that time is bounded where it matters (tests/parsers/near.py) and not by a deadline.
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+settings.register_profile("landing", max_examples=100, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("long", max_examples=10_000, deadline=None, suppress_health_check=_SLOW)
+settings.load_profile("landing")
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -291,7 +291,7 @@ def _has_secret(node: Node) -> bool:
     return any(node.path("/dev/shm").glob("sparkbuild-*/*/*/*"))
 
 
-_MOMENTS = {
+_MOMENTS: dict[str, Callable[[Lanes], object]] = {
     "starting": lambda lanes: lanes.has_begun(f"serve:{RECIPE}"),
     "held": lambda lanes: any(is_claimed(node) for node in lanes.nodes),
     "prepared": lambda lanes: _has_secret(lanes.nodes[0]),

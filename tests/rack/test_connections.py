@@ -360,7 +360,7 @@ def test_ssh_config(wire: Rack, root: Path, home: Path) -> None:
     assert failure(root, dgx1=place(node)).what == "the ssh configuration cannot be read"
 
 
-@pytest.mark.parametrize("how", ["node", "ssh config", "address"])
+@pytest.mark.parametrize("how", ["node", "ssh config", pytest.param("address", marks=pytest.mark.long)])
 def test_through_another_node(wire: Rack, root: Path, home: Path, how: str) -> None:
     first, second = wire.nodes
     places = {"dgx1": place(first), "dgx2": place(second, jump="dgx1")}
@@ -586,7 +586,10 @@ def test_a_login_shell_that_talks(wire: Rack, root: Path) -> None:
         assert nodes.agent("dgx1").call("facts", LOOK) == NOTHING
 
 
-@pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "fish", "csh", "dash", "tcsh"])
+@pytest.mark.parametrize(
+    "shell",
+    ["sh", "fish", "csh", *(pytest.param(shell, marks=pytest.mark.long) for shell in ("bash", "zsh", "dash", "tcsh"))],
+)
 def test_login_shells(wire: Rack, root: Path, shell: str) -> None:
     node = wire.nodes[0]
     path = node.run(["sh", "-c", f"command -v {shell}"]).out.strip()

@@ -16,6 +16,14 @@ from tests.rack.lanes import RECIPE, STORE, Lanes, box, is_claimed, is_running, 
 from tests.workspace_tool import Done, finish, until
 
 pytestmark = pytest.mark.usefixtures("possible")
+LONG = pytest.mark.long  # a landing sees one moment of each sort, and the random ones of tests/campaign
+
+
+def moments(*landing: str, long: tuple[str, ...]) -> list[object]:
+    """Parameters: those of a landing, and those of the long tier."""
+    return [*landing, *(pytest.param(moment, marks=LONG) for moment in long)]
+
+
 TASK = f"serve:{RECIPE}"
 
 
@@ -46,7 +54,9 @@ def drained(master: int) -> None:
             pass
 
 
-@pytest.mark.parametrize("moment", ["starting", "held", "prepared", "created", "head", "worker", "watched"])
+@pytest.mark.parametrize(
+    "moment", moments("held", "created", "watched", long=("starting", "prepared", "head", "worker"))
+)
 def test_a_ctrl_c_before_it_is_ready_leaves_nothing(lanes: Lanes, moment: str) -> None:
     launching(lanes)
     done = interrupted(lanes.start_and_wait(moment))
@@ -61,7 +71,7 @@ def test_a_ctrl_c_before_it_is_ready_leaves_nothing(lanes: Lanes, moment: str) -
     assert [is_running(node) for node in lanes.nodes] == [True, True], "nothing is in the way of the next"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=LONG)])
 def test_another_signal_does_the_same(lanes: Lanes, number: int, code: int) -> None:
     launching(lanes)
     assert interrupted(lanes.start_and_wait("worker"), number).code == code
@@ -86,7 +96,7 @@ def test_a_terminal_that_is_closed(lanes: Lanes) -> None:
     assert lanes.is_gone(), lanes.left()
 
 
-@pytest.mark.parametrize("mode", [["-n", "0"], []], ids=["serial", "threads"])
+@pytest.mark.parametrize("mode", [pytest.param(["-n", "0"], id="serial", marks=LONG), pytest.param([], id="threads")])
 def test_a_second_ctrl_c_ends_at_once_and_says_what_it_leaves(lanes: Lanes, mode: list[str]) -> None:
     launching(lanes)
     lanes.edit("import time;", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);")
@@ -145,7 +155,7 @@ def test_a_ctrl_c_while_the_image_is_sent(lanes: Lanes) -> None:
     assert len(lanes.left()) == 2
 
 
-@pytest.mark.parametrize("moment", ["prepared", "created", "worker"])
+@pytest.mark.parametrize("moment", moments("created", long=("prepared", "worker")))
 def test_a_killed_doit_and_the_next_serve(lanes: Lanes, moment: str) -> None:
     """Nothing of it holds the nodes, and what it left is found: gone on with, or cleared."""
     launching(lanes)

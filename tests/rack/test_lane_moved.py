@@ -83,7 +83,7 @@ def test_a_node_that_the_configuration_has_no_more(served: Lanes) -> None:
     assert is_running(served.nodes[0])
 
 
-@pytest.mark.parametrize("how", ["renamed", "removed", "broken"])
+@pytest.mark.parametrize("how", ["renamed", pytest.param("removed", marks=pytest.mark.long), "broken"])
 def test_a_recipe_that_is_gone(served: Lanes, how: str) -> None:
     folder = served.path().parent
     if how == "broken":

@@ -62,6 +62,7 @@ def test_power_off_while_the_ranks_start(lanes: Lanes) -> None:
     assert len(lanes.left()) == 2
 
 
+@pytest.mark.long
 def test_power_off_between_two_steps_of_a_launch(lanes: Lanes) -> None:
     lanes.sleeping()
     process = lanes.start_and_wait("created")
@@ -93,6 +94,7 @@ def test_power_off_after_the_launch_and_served_again_after_the_boot(lanes: Lanes
     assert record(head)["launch"] == record(worker)["launch"] != launch
 
 
+@pytest.mark.long
 def test_a_link_that_is_cut_during_the_launch(lanes: Lanes) -> None:
     lanes.sleeping()
     lanes.edit("wait = false\n", "")

@@ -28,7 +28,7 @@ def states(lanes: Lanes) -> str:
     return lanes("health:pair").out
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_docker_that_hangs(lanes: Lanes, which: int) -> None:
     node = lanes.nodes[which]
     docker(node, "STOP")

@@ -136,7 +136,7 @@ def test_what_failed_is_kept_and_what_was_used_is_not(three: Rack, op: Yard) -> 
     assert received(second) - before < MB
 
 
-@pytest.mark.parametrize("how", ["cut", "kill"])
+@pytest.mark.parametrize("how", ["cut", pytest.param("kill", marks=pytest.mark.long)])
 def test_a_link_of_the_chain_breaks(three: Rack, op: Yard, how: str) -> None:
     blobs = things(op.store, count=2, size=16 * MB)
     for node in three.nodes:

@@ -183,6 +183,7 @@ def test_mia_on_four_nodes(site: Any, checkpoint: Checkpoint) -> None:
     assert "nothing to do" in here.lanes.ok("plan", f"stage:{MIA}").out
 
 
+@pytest.mark.long
 def test_mia_when_one_node_loses_its_power(site: Any, checkpoint: Checkpoint) -> None:
     """The others finish; when it is back, it goes on where it was."""
     here = site(MIA, checkpoint.cache.parent, 4, mb_per_s=20, latency_ms=0.5)
@@ -312,6 +313,7 @@ def test_exl3_on_two_nodes(site: Any, caches: Caches) -> None:
     assert not [path for path, size in read_of(here).items() if size >= MIB], "the other node has it"
 
 
+@pytest.mark.long
 def test_exl3_from_a_nas_that_tells_what_was_a_minute_ago(site: Any, tmp_path: Path) -> None:
     """For a minute `stat` answers with the right size for the end of a link that is gone, and with half the size for a
     file that was whole since: a check of sizes called such a mirror complete. What cannot be opened is refused, and

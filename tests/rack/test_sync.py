@@ -172,6 +172,7 @@ def test_a_link_that_is_cut_in_the_middle(op: Yard, node: Node) -> None:
     assert received(node) - before < verdict.bytes + 2 * MB
 
 
+@pytest.mark.long
 def test_a_node_that_passes_on_fails_and_the_next_goes_on(three: Rack, op: Yard) -> None:
     first, second, _ = three.nodes
     image = make(op.store, [("base", 20), ("one", 20)])
@@ -345,6 +346,7 @@ def test_a_store_on_a_small_disk(op: Yard, node: Node, image: Made) -> None:
         node.run(["umount", "-l", STORE], check=True)
 
 
+@pytest.mark.long
 def test_of_a_big_image_the_lower_layers_stay_when_the_rest_is_broken_off(op: Yard, node: Node) -> None:
     image = make(op.store, [("deep", 12), ("deeper", 12), ("top", 12)])
     content, _ = describe(op.nodes.agent("local"), "made", image.goal.key)
@@ -420,7 +422,7 @@ with handling(), yard(rack, folder) as op:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_the_operator_is_gone_in_the_middle(
     three: Rack, op: Yard, image: Made, tmp_path: Path, number: signal.Signals
 ) -> None:

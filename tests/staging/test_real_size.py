@@ -18,6 +18,9 @@ L14 = [(96004170, 25345104976), (192008341, 25345105240), (288012511, 2534510497
 HEADS = {1: [96000564, 192001740, 288003654, 384006168], 14: [96003054, 192007016, 288011564, 384016682]}
 
 
+pytestmark = pytest.mark.long  # big files
+
+
 @pytest.fixture
 def doit(tmp_path: Path) -> Tool:
     """A workspace with the recipe, four nodes that are this machine, and the checkpoint in a hub cache."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sparkbuild.agent.docker.loglines import frames, lines
+from sparkbuild.agent.docker.shapes import shaped
 from sparkbuild.agent.docker.unixhttp import Answer, NotDockerError
 from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.agent.wire.protocol import AgentError
@@ -43,17 +44,22 @@ class Dockerd:
         self.timeout = timeout
 
     def get(self, path: str) -> Any:
-        """The JSON that a path answers; the path is quoted already."""
+        """The JSON that a path answers, its known fields of their types (`shaped`); the path is quoted already."""
         try:
             with self._open(path) as answer:
-                return json.loads(answer.body(LIMIT))
+                return shaped(json.loads(answer.body(LIMIT)))
         except (OSError, ValueError, RecursionError) as error:
             raise self.silent(error) from None
 
     def container(self, name_or_id: str) -> dict[str, Any] | None:
-        """All of one container (ContainerInspect), by its name, its id, or 12 or more digits of that."""
+        """All of one container (ContainerInspect), by its name, its id, or 12 or more digits of that. `Id`, `Name`,
+        `Config` and `State` are there.
+        """
         name = name_or_id.lstrip("/")  # the engine itself writes names with a slash before them
         found = self._get_one(f"/containers/{quote(name)}/json", name)
+        if found is not None:
+            state = found.get("State")
+            found = {"Id": "", "Name": "", "Config": {}, **found, "State": state if isinstance(state, dict) else {}}
         # The engine also takes any prefix of an id for one: the name "face" would find a stranger's face0ff...
         if found is None or str(found["Name"]).lstrip("/") == name:
             return found
@@ -69,10 +75,15 @@ class Dockerd:
         return found if any(tag == reference or tag.endswith(f"/{reference}") for tag in tags) else None
 
     def containers(self, label: str = "") -> list[dict[str, Any]]:
-        """A short row (ContainerList) for each container, running or not; with `label` ("name" or "name=value")."""
+        """A short row (ContainerList) for each container, running or not; with `label` ("name" or "name=value"). Each
+        has its `Id`.
+        """
         chosen = f"&filters={quote(json.dumps({'label': [label]}))}" if label else ""
         found = self.get(f"/containers/json?all=1{chosen}")
-        return found if isinstance(found, list) else []
+        listed = found if isinstance(found, list) else []
+        rows = [row for row in listed if isinstance(row, dict) and "Id" in row]
+        # an engine that does not know the filter gives all
+        return [row for row in rows if not label or label.partition("=")[0] in (row.get("Labels") or {})]
 
     def logs(self, container: str, *, tail: int, since: float = 0.0, follow: bool = False) -> Iterator[str]:
         """The last `tail` lines (-1: all) of a container's stdout and stderr that are younger than `since` (unix

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError, layers_of
-from sparkbuild.agent.docker.ours import ALIVE, lanes
+from sparkbuild.agent.docker.ours import ALIVE, created_at, lanes
 from sparkbuild.agent.machine.together import together
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _row(entry: dict[str, Any], inspected: dict[str, Any], *, ours: bool) -> Con
         "state": str(entry.get("State", "")),
         "status": str(entry.get("Status", "")),
         "labels": labels,
-        "created": float(entry.get("Created") or 0),
+        "created": float(created_at(entry)),
         "pid": int((inspected.get("State") or {}).get("Pid") or 0),
         "started": str((inspected.get("State") or {}).get("StartedAt") or ""),
         "exit_code": int(exited.group(1)) if exited else None,

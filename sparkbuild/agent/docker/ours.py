@@ -112,7 +112,7 @@ class Shelf:
                 return ""
         except DockerdError:
             return ""
-        return f"{found['Id'][:12]} of image {found['Config'].get('Image', '?')}, {found['State']['Status']}"
+        return f"{found['Id'][:12]} of image {found['Config'].get('Image', '?')}, {found['State'].get('Status', '?')}"
 
     def _look(self) -> None:
         with self._guard:
@@ -174,8 +174,14 @@ def _box(entry: dict[str, Any]) -> Box:
         "by": one_line(str(labels.get("sparkbuild.by", "")), LABEL),
         "state": str(entry.get("State", "")),
         "status": str(entry.get("Status", "")),
-        "created": int(entry.get("Created", 0)),
+        "created": created_at(entry),
     }
+
+
+def created_at(entry: dict[str, Any]) -> int:
+    """Unix seconds at which a container of a list was made, 0 when docker does not say."""
+    found = entry.get("Created")
+    return found if isinstance(found, int) else 0
 
 
 def _name(entry: dict[str, Any]) -> str:

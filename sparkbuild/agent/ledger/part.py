@@ -43,7 +43,7 @@ def progress(dst: str, name: str) -> tuple[str, dict[str, Any], bytes] | None:
     try:
         with open(f"{path}.chunks", "rb") as file:
             header, chunks = json.loads(file.readline()), file.read()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # RecursionError: 100,000 opening brackets
         return None
     return (f"{path}.part", header, chunks) if isinstance(header, dict) and os.path.isfile(f"{path}.part") else None
 

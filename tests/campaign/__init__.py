@@ -1,0 +1,1 @@
+"""The campaign: random faults while two operators work, and after each the invariants, seen from outside."""

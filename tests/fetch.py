@@ -1,0 +1,38 @@
+"""`python -m tests.fetch`: what the tests take from the network, fetched before they run, into SPARKBUILD_TEST_CACHE.
+
+Engine, harness, model, and where a rack can be: what its lanes are made of, its NAS, and its docker engines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tests import engine
+from tests.rack import needs
+from tests.rack.__main__ import main as rack
+from tests.rack.lanes import make_store
+
+
+def main() -> int:
+    """Fetch what is not there yet. 2: no folder to keep it in was named."""
+    named = os.environ.get("SPARKBUILD_TEST_CACHE")
+    if not named:
+        print("SPARKBUILD_TEST_CACHE names no folder to keep it in", file=sys.stderr)
+        return 2
+    cache = Path(named).resolve()
+    engine.environment_python("llamacpp", cache)
+    if engine.base_python((3, 11)):
+        engine.environment_python("harness", cache, (3, 11))
+    engine.model_gguf(cache)
+    if needs.lacking():
+        return 0
+    make_store(cache)
+    if not needs.lacking_nas():
+        engine.locked_python("rack", engine.ROOT / "requirements-rack.lock", sys.executable, cache)
+    return rack(["engines"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
