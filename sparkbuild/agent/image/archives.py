@@ -19,7 +19,7 @@ from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
     from sparkbuild.agent.docker.engine import Dockerd
-    from sparkbuild.agent.wire.records import ArchiveReceipt
+    from sparkbuild.agent.wire.receipts import ArchiveReceipt
 
 RECEIPT_FORMAT = "sparkbuild-archive/v2"
 KEEP = 2  # of one name: the newest one, and the one before

@@ -23,7 +23,7 @@ from sparkbuild.agent.store.artifacts import path_of
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import ArchiveReceipt
+    from sparkbuild.agent.wire.receipts import ArchiveReceipt
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -20,7 +20,7 @@ from sparkbuild.agent.image.saved import Saved, saved
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import ArchiveReceipt
+    from sparkbuild.agent.wire.receipts import ArchiveReceipt
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from sparkbuild.agent.disk.files import read_json
 from sparkbuild.agent.image import tree
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import ImageReceipt
+    from sparkbuild.agent.wire.receipts import ImageReceipt
 
 RECEIPT_FORMAT = "sparkbuild-image/v1"
 

@@ -17,7 +17,7 @@ from sparkbuild.agent.store.fetch import pip
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import ImageReceipt
+    from sparkbuild.agent.wire.receipts import ImageReceipt
 
 _PART, _OLD = ".part", ".old"  # endings of folders that no run takes for an image
 _LEAST = 32 << 20  # bytes; an environment with nothing but pip in it has half of that

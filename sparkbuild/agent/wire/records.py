@@ -102,18 +102,6 @@ class LaneFact(TypedDict, total=False):
     last_lines: list[str]
 
 
-class ImageReceipt(TypedDict, total=False):
-    """`receipt.json` in an image folder, written last: what the image was made from and how it turned out."""
-
-    format: str
-    key: str
-    parts: dict[str, Any]
-    python: str
-    imports: list[str]
-    bytes: int
-    at: float
-
-
 class Memory(TypedDict):
     """Bytes, of /proc/meminfo."""
 
@@ -323,33 +311,3 @@ class PreflightFact(TypedDict):
     memory_available: int
     memory_own: int
     ends_with_login: str
-
-
-class GateResult(TypedDict):
-    """One gate of an image: `text` are the last lines it printed."""
-
-    id: str
-    ok: bool
-    seconds: float
-    text: str
-
-
-class ArchiveReceipt(TypedDict):
-    """`receipt.json` of a docker image in a store, written last: what it was made from, and its content. `layers` are
-    docker's diff ids in order, each the name of a blob of so many bytes (`sizes`, `bytes` in all); `config` is the
-    sha256 of config.json beside it. `gates` are those that it passed.
-    """
-
-    format: str
-    name: str
-    reference: str
-    key: str
-    parts: dict[str, Any]
-    lock: str
-    layers: list[str]
-    sizes: list[int]
-    config: str
-    architecture: str
-    gates: list[GateResult]
-    bytes: int
-    at: float

@@ -1,0 +1,47 @@
+"""Receipts of images on a node: JSON objects, written last, so that what has none is not whole."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class ImageReceipt(TypedDict, total=False):
+    """`receipt.json` in an image folder, written last: what the image was made from and how it turned out."""
+
+    format: str
+    key: str
+    parts: dict[str, Any]
+    python: str
+    imports: list[str]
+    bytes: int
+    at: float
+
+
+class GateResult(TypedDict):
+    """One gate of an image: `text` are the last lines it printed."""
+
+    id: str
+    ok: bool
+    seconds: float
+    text: str
+
+
+class ArchiveReceipt(TypedDict):
+    """`receipt.json` of a docker image in a store, written last: what it was made from, and its content. `layers` are
+    docker's diff ids in order, each the name of a blob of so many bytes (`sizes`, `bytes` in all); `config` is the
+    sha256 of config.json beside it. `gates` are those that it passed.
+    """
+
+    format: str
+    name: str
+    reference: str
+    key: str
+    parts: dict[str, Any]
+    lock: str
+    layers: list[str]
+    sizes: list[int]
+    config: str
+    architecture: str
+    gates: list[GateResult]
+    bytes: int
+    at: float
