@@ -19,7 +19,7 @@ from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from sparkbuild.agent.wire.stopping import stoppable
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import GateResult
+    from sparkbuild.agent.wire.receipts import GateResult
 
 OWNS_STDIN = True
 PART = ".part"  # ends the tag of what has not passed its gates

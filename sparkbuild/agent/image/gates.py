@@ -14,7 +14,7 @@ from sparkbuild.agent.docker.program import Client
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import GateResult
+    from sparkbuild.agent.wire.receipts import GateResult
 
 LABEL = "sparkbuild.gate"
 _LINES = 8  # of its output, kept with a result
