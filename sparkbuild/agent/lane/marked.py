@@ -27,11 +27,14 @@ def unrecorded(store: str, logs: Collection[str], glance: procs.Glance) -> list[
         living = {pid: ticks for pid in pids if (ticks := procs.start_ticks(pid)) is not None}
         if log in logs or len(pieces) != 3 or pieces[0] != "lanes" or not living:
             continue
-        first = min(living, key=lambda pid: (living[pid], pid))
+        ports = _ports(set(living), glance)
+        inodes = {inode for port in ports for inode in glance.inodes(port)}
+        # the engine, once it listens; what keeps its log began before it
+        first = procs.owns_socket(set(living), inodes) or min(living, key=lambda pid: (living[pid], pid))
         home = _home(living, log)
         found.append({
             "recipe": pieces[1], "pid": first, "user": procs.user(first), "store": home, "ours": home == store,
-            "ports": _ports(set(living), glance), "since": procs.started(first), "gpus": False,
+            "ports": ports, "since": procs.started(first), "gpus": False,
         })  # fmt: skip
     if found and gpus()[0]:
         for lane in found:

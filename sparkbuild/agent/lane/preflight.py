@@ -16,7 +16,8 @@ from sparkbuild.agent.machine.system import memory, text
 from sparkbuild.agent.machine.together import together
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import PreflightFact, Unreachable
+    from sparkbuild.agent.wire.records import PreflightFact
+    from sparkbuild.agent.wire.unreachable import Unreachable
 
 PATIENCE = 2.0  # seconds for the peers
 _DOORS = (22, 51999)  # of a peer: where something answers, and where nothing should: to refuse is an answer too

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from sparkbuild.agent.wire.processlane import ProcessLane
+from sparkbuild.agent.wire.unreachable import Unreachable
 
 
 class LaneRecord(TypedDict, total=False):
-    """`<store>/lanes/<recipe>/lane.json`: the last launch of a lane on this node, one rank of it.
-
-    `runtime` process: `pid` with `start_ticks` (field 22 of /proc/<pid>/stat) and `boot_id` name one process for ever;
-    a pid alone does not. `runtime` docker: `container` is its full id, pid is 0, and the log is docker's. `launch` is
-    the same text on all ranks of one launch. Times are unix seconds by the node's clock; `launched_uptime` is the
-    launch in seconds since the node was started, of the boot `boot_id`. `log` is relative to the store. `port` is 0 on
-    ranks that serve nobody. `uses` are the absolute folders of the node that it reads. `ready` and `gates` are of rank
-    0, and stay None until each was passed. `oom_kills`: how many processes the kernel had killed for want of memory
-    when it was launched. `stopping`: it was told to stop, {"at": time, "by": who}; `stopped_at`: it has.
-    `started` is docker's StartedAt of the container as the launch started it: another one is another start.
+    """`<store>/lanes/<recipe>/lane.json`: the last launch of a lane on this node, one rank of it. `runtime` process:
+    `pid` with `start_ticks` (field 22 of /proc/<pid>/stat) and `boot_id` name one process for ever; a pid alone does
+    not. `runtime` docker: `container` is its full id, pid is 0, and the log is docker's. `launch` is the same text on
+    all ranks of one launch. Times are unix seconds by the node's clock; `launched_uptime` is the launch in seconds
+    since the node was started, of the boot `boot_id`. `log` is relative to the store. `port` is 0 on ranks that serve
+    nobody. `uses` are the absolute folders of the node that it reads. `ready` and `gates` are of rank 0, and stay None
+    until each was passed. `oom_kills`: how many processes the kernel had killed for want of memory when it was
+    launched. `stopping`: it was told to stop, {"at": time, "by": who}; `stopped_at`: it has. `started` is docker's
+    StartedAt of the container as the launch started it: another one is another start.
     """
 
     format: str
@@ -73,12 +73,12 @@ class LaneFact(TypedDict, total=False):
     """What is seen of one rank of a lane: its record, whether that very process or container lives, listens and
     answers, and who else holds the port ({"pid", "command", "user", "lane", "container"}; pid 0: hidden from us; lane
     "": none of this node's store; container "": it is in none of ours). `state` is the container's, in docker's words.
-    `left` are living containers of the recipe that
-    the record does not name, `stranger` what has the container's name and is not ours, `others` the names of other
-    lanes that run on this node, `foreign` living containers of lanes that were launched from another store, `elsewhere`
-    living processes of such. `again`: why a living container is not what was launched. `unread`: records of the store
-    that cannot be read, in words; `others_unread` those of other recipes that are another user's.
-    `docker_problem`: why docker did not answer. `now`: the time by the node's clock, which its record's times are by.
+    `left` are living containers of the recipe that the record does not name, `stranger` what has the container's name
+    and is not ours, `others` the names of other lanes that run on this node, `foreign` living containers of lanes that
+    were launched from another store, `elsewhere` living processes of such. `again`: why a living container is not what
+    was launched. `unread`: records of the store that cannot be read, in words; `others_unread` those of other recipes
+    that are another user's. `docker_problem`: why docker did not answer. `now`: the time by the node's clock, which its
+    record's times are by.
     """
 
     record: LaneRecord | None
@@ -282,20 +282,13 @@ class NodeFact(System):
     problems: dict[str, str]
 
 
-class Unreachable(TypedDict):
-    """A peer that cannot be reached from a node, and how that shows."""
-
-    peer: str
-    problem: str
-
-
 class PreflightFact(TypedDict):
     """What would keep a launch from working on a node. `missing` paths, `devices_missing`, and devices that are none;
     `unknown` paths could not be looked at: {path: problem}. `ports` that are held, and by whom. `image`: whether it is
     there (None: it is not, or docker does not answer; then `docker_problem` says why). `foreign`: containers that are
-    not ours and have a GPU. `arch` is the machine's (aarch64, x86_64). `memory_available` in bytes;
-    `memory_own`: what the lane that would be replaced holds of the rest, as measured. `ends_with_login`: why a process
-    that is started here would not outlive the login, "" when it would.
+    not ours and have a GPU. `arch` is the machine's (aarch64, x86_64). `memory_available` in bytes; `memory_own`: what
+    the lane that would be replaced holds of the rest, as measured. `ends_with_login`: why a process that is started
+    here would not outlive the login, "" when it would.
     """
 
     missing: list[str]

@@ -6,7 +6,8 @@ from typing import Annotated, Any, TypedDict
 
 import msgspec
 
-from sparkbuild.agent.wire.records import Box, Container, Disk, Memory, Unreachable
+from sparkbuild.agent.wire.records import Box, Container, Disk, Memory
+from sparkbuild.agent.wire.unreachable import Unreachable
 
 Time = Annotated[float, msgspec.Meta(ge=0.0, le=1e11)]  # unix seconds that a calendar has
 
