@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,9 @@ def waited(engine: Bad, folder: Path, ready_timeout: float = 60.0) -> Sparkbuild
     (node,) = nodes.values()
     node.set(listening=True)
     lane = spec(ready_timeout=ready_timeout, model_id=MODEL_ID)
-    record = {"launched_at": time.time(), "launch": "l1"}
+    record = {"launched_at": time.time(), "launch": "l1", "host": engine.host, "port": engine.port}
     try:
-        return readiness.wait(lane, tuple(nodes), record, engine.base_url, nodes.run(folder))
+        return readiness.wait(lane, tuple(nodes), record, lambda: nullcontext(engine.base_url), nodes.run(folder))
     except SparkbuildError as error:
         return error
     finally:
@@ -102,7 +103,8 @@ def test_a_rank_that_dies_while_it_is_asked(engine: Bad, tmp_path: Path) -> None
         node.die("CUDA error")
 
     threading.Thread(target=kill).start()
+    record = {"launched_at": time.time(), "host": engine.host, "port": engine.port}
     with pytest.raises(EngineDiedError):
         readiness.wait(
-            spec(ready_timeout=60.0), tuple(nodes), {"launched_at": time.time()}, engine.base_url, nodes.run(tmp_path)
+            spec(ready_timeout=60.0), tuple(nodes), record, lambda: nullcontext(engine.base_url), nodes.run(tmp_path)
         )
