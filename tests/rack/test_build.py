@@ -56,7 +56,9 @@ def test_it_is_built_gated_labelled_and_exported(yard: Yard) -> None:
         assert (len(content), f"sha256:{hashlib.sha256(content).hexdigest()}") == (size, digest)
     folder = yard.node.path(f"{STORE}/archives/tiny/{receipt['key'][:12]}")
     config = (folder / "config.json").read_bytes()
-    assert receipt["config"] == f"sha256:{hashlib.sha256(config).hexdigest()}" == found["Id"]
+    assert receipt["config"] == f"sha256:{hashlib.sha256(config).hexdigest()}"
+    # containerd's store calls an image by its manifest
+    assert yard.node.docker.is_containerd or receipt["config"] == found["Id"]
     assert json.loads(config)["rootfs"]["diff_ids"] == layers
     assert "RUN echo 1.2 >/version" in yard.log(), "the whole log is kept"
     assert all(not tag.endswith(".part") for tag in yard.tags())

@@ -18,6 +18,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.images.docker import reference
 from sparkbuild.images.prebuilt import PrebuiltSpec, prebuilt_goal
+from sparkbuild.images.prune import PruneSpec, prune_goal
 from sparkbuild.workspace.locks.reference import parse
 from tests.rack.made import MACHINE, make
 from tests.rack.node import Node
@@ -43,6 +44,7 @@ def publish(
     media: str = "gzip",
     architecture: str = MACHINE,
     several: bool = False,
+    maker: str = "somebody else",
 ) -> tuple[str, int]:
     """An image as a registry has it, with compressed layers; its digest, and the bytes of its layers. `several`: the
     digest is that of an index, in which it is one of two platforms.
@@ -51,7 +53,7 @@ def publish(
     (folder / "blobs").mkdir(parents=True)
     (folder / "manifests").mkdir()
     config = json.loads((store / "archives/published" / made.goal.key.short / "config.json").read_text())
-    config["config"]["Labels"] = {"maker": "somebody else"}
+    config["config"]["Labels"] = {"maker": maker}
     parts = []
     for diff_id in made.diff_ids:
         content = pack((store / "blobs/sha256" / diff_id[7:]).read_bytes())
@@ -232,6 +234,34 @@ def test_another_image_of_that_name(pair: Rack, op: Yard, published: tuple[Path,
         op.sync(first)
     finally:
         registry.end()
+
+
+def test_an_older_digest_is_pruned_with_all_that_was_made_of_it(pair: Rack, op: Yard, tmp_path: Path) -> None:
+    node, made = pair.nodes[0], []
+    for maker in ("one", "two"):
+        digest, _ = publish(tmp_path / maker, op.store, maker=maker)
+        image = parse(f"127.0.0.1:{PORT}/team/engine@{digest}")
+        spec = PrebuiltSpec(f"engine-{digest[7:15]}", image, tuple(one.name for one in pair.nodes))
+        made.append([prebuilt_goal(one.name, spec) for one in pair.nodes])
+        registry = Registry(node, tmp_path / maker)
+        try:
+            for goal in made[-1]:
+                op.sync(goal)
+        finally:
+            registry.end()
+    old, new = (reference(goals[0].spec.name, goals[0].key) for goals in made)
+    archives = node.path(f"{STORE}/archives")
+    assert len(list(archives.glob("engine-*"))) == 2
+    for one in pair.nodes:
+        prune = prune_goal(one.name, PruneSpec(1, (new,)))
+        assert [reason.text.split(",")[0] for reason in op.look(prune).reasons] == [f"removes {old}"]
+        op.sync(prune)
+        left = one.docker("images", "--no-trunc", "--digests", "--format", "{{.Repository}}:{{.Tag}} {{.Digest}}").out
+        assert new in left
+        assert made[0][0].spec.image.digest not in left, "nor by its registry's name"
+        assert old not in left
+        assert op.look(made[1][0]).state == OK
+    assert [path.name for path in archives.glob("engine-*")] == [made[1][0].spec.name]
 
 
 def test_no_registry(pair: Rack, op: Yard, published: tuple[Path, str, int]) -> None:

@@ -55,7 +55,7 @@ def test_goals(root: Path) -> None:
     prune = goals.by_task["prune:dgx1"]
     assert (prune.spec.use, prune.spec.wanted) == ("served", (lane.spec.image,))
     assert prune.spec.prebuilt
-    recipe(root, "broken", "ghcr.io/team/engine:")
+    put(root, "recipes/broken/recipe.toml", "image = = 1\n")
     assert not assemble(load(root)).by_task["prune:dgx1"].spec.prebuilt, "what that runs in, nobody can say"
     assert goals.by_task["prune:local"].spec.use == "unused"
 
