@@ -78,11 +78,13 @@ class Registry:
             answer = self._get(url, "application/json")
             try:
                 found += [str(tag) for tag in answer.json().get("tags") or []]
-            except (ValueError, AttributeError, TypeError) as error:
-                raise self._error("the registry's list of tags is none", str(error), reached=True) from error
-            url = urljoin(url, answer.links.get("next", {}).get("url", ""))
-            if not answer.links.get("next") or urlsplit(url).netloc != urlsplit(self._base).netloc:
+                following = urljoin(url, answer.links.get("next", {}).get("url", ""))
+                is_here = urlsplit(following).netloc == urlsplit(self._base).netloc
+            except (ValueError, AttributeError, TypeError, RecursionError) as error:
+                raise self._error("the registry's list of tags is none", str(error)[:200], reached=True) from error
+            if not answer.links.get("next") or not is_here:
                 break
+            url = following
         return found
 
     def _manifest(self, reference: str) -> bytes:
@@ -95,8 +97,10 @@ class Registry:
             answer = self._patiently(method, url, accept)
             if answer.status_code == 401 and self._log_in(challenges(answer.headers.get_list("www-authenticate"))):
                 answer = self._patiently(method, url, accept)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._error("the registry cannot be reached", str(error) or type(error).__name__) from error
+        # ValueError: an address that it names, and that is none
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            found = str(error)[:200] or type(error).__name__
+            raise self._error("the registry cannot be reached", found) from error
         if answer.status_code == 200:
             return answer
         raise self._refusal(answer)
@@ -151,8 +155,9 @@ class Registry:
                 data += block
                 if len(data) > _LIMIT:
                     raise self._error("the registry's answer is too big", f"more than {_LIMIT} bytes", reached=True)
-            dropped = {"content-encoding", *(("content-length",) if method == "HEAD" else ())}
-            kept = [(name, value) for name, value in answer.headers.multi_items() if name not in dropped]
+            dropped = {b"content-encoding", *((b"content-length",) if method == "HEAD" else ())}
+            # as bytes: a header may hold any
+            kept = [(name, value) for name, value in answer.headers.raw if name.lower() not in dropped]
             return httpx.Response(answer.status_code, headers=kept, content=data, request=answer.request)
 
     def _log_in(self, offered: list[Challenge]) -> bool:
@@ -191,7 +196,7 @@ class Registry:
             return ""
         try:
             body: Any = answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             return ""
         token = str(body.get("token") or body.get("access_token") or "") if isinstance(body, dict) else ""
         return f"Bearer {token}" if token else ""

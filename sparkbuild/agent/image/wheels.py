@@ -37,11 +37,12 @@ def add_wheels(
     with created(wanted) as file:
         file.write(requirements.encode())
     argv = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
-    argv += ["--progress-bar", "off", "--disable-pip-version-check", "--no-input", "-d", work, "-r", wanted]
+    argv += ["--progress-bar", "off", "--disable-pip-version-check", "--no-input", "-d", work]
     argv += ["--implementation", "cp", "--python-version", python, "--abi", f"cp{python.replace('.', '')}"]
     argv += ["--abi", "abi3", "--abi", "none"]
     for platform in platforms(architecture):
         argv += ["--platform", platform]
+    argv += ["-r", wanted]  # last, where pip() reads what is to come
     pip(argv, work, reporter, "download the wheels", {"TMPDIR": work})
     for name in sorted(os.listdir(work)):
         if name.endswith(".whl"):
