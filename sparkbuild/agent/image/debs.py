@@ -17,8 +17,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any
 
+from sparkbuild.agent.disk import zstd
 from sparkbuild.agent.disk.held import created
-from sparkbuild.agent.image import zstd
 from sparkbuild.agent.image.layer import DIR, FILE, LINK, Entry, Layer, checked, refused
 from sparkbuild.agent.wire.protocol import AgentError
 

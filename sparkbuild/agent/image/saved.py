@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from sparkbuild.agent.disk import zstd
 from sparkbuild.agent.disk.held import created, remove
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import DockerdError, message, quote
 from sparkbuild.agent.docker.unixhttp import Answer
-from sparkbuild.agent.image import zstd
 from sparkbuild.agent.wire.protocol import AgentError
 
 _BLOCK = 1 << 20

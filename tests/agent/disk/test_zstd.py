@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkbuild.agent.image import zstd
+from sparkbuild.agent.disk import zstd
 from sparkbuild.agent.image.saved import uncompressed
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -99,7 +99,7 @@ def test_a_node_without_any_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pythons_own_module() -> None:
     """In the Debian that the rack's engines live in, whose Python has it or not."""
     root = "/var/cache/sparkbuild-rack/debian/root"
-    code = "import io, sys; sys.path.insert(0, '/x'); from sparkbuild.agent.image import zstd; "
+    code = "import io, sys; sys.path.insert(0, '/x'); from sparkbuild.agent.disk import zstd; "
     code += "sys.stdout.buffer.write(zstd.unpacked(io.BytesIO(sys.stdin.buffer.read())).read())"
     inside = ["unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2/mnt" && exec chroot "$2" python3 -c "$3"', "sh"]
     done = subprocess.run(
