@@ -151,8 +151,9 @@ def test_a_slow_network_is_told_and_not_silence(project: Project) -> None:
         url = f"http://127.0.0.1:{index.getsockname()[1]}/simple"
         process = project.start("show", env={"PIP_NO_INDEX": "0", "PIP_FIND_LINKS": "", "PIP_INDEX_URL": url})
         assert process.stderr is not None
-        said = [process.stderr.readline() for _ in range(2)]
+        said = [process.stderr.readline() for _ in range(3)]
         assert said[1].startswith("doitw: 10 s: "), said
+        assert said[2].startswith("doitw: 20 s: "), said
         process.terminate()
         process.communicate(timeout=20)
     assert process.returncode == 143
