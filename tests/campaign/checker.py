@@ -163,7 +163,8 @@ def record_problems(store: Path) -> list[str]:
 
 def part_problems(store: Path) -> list[str]:
     """What is left of work that is done: looked at when a run has ended well, which had to use it or remove it."""
-    suffixes = (".part", ".chunks", ".tmp")
+    # not `<name>.<pid>.tmp`: a few bytes that a killed writer leaves, and that nobody reads (docs/reliability.md)
+    suffixes = (".part", ".chunks")
     named = [
         path for top in ("staged", "blobs", "incoming", "archives") for path in _plain_files(store / top, all_=True)
     ]

@@ -1,4 +1,4 @@
-"""A server of one answer: whatever bytes a test wants, to everybody who connects, and then it hangs up."""
+"""A server that answers with whatever bytes a test wants, to everybody who connects, and then hangs up."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+Answer = bytes | Callable[[bytes], bytes]  # to every request, or by the request
 
 
 @contextlib.contextmanager
-def tcp(answer: bytes) -> Iterator[int]:
+def tcp(answer: Answer) -> Iterator[int]:
     """On this machine; its port."""
     with socket.create_server(("127.0.0.1", 0)) as server, _serving(server, answer):
         yield server.getsockname()[1]
 
 
 @contextlib.contextmanager
-def unix(path: str, answer: bytes) -> Iterator[str]:
+def unix(path: str, answer: Answer) -> Iterator[str]:
     """On a socket in the file system."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -29,7 +31,7 @@ def unix(path: str, answer: bytes) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _serving(server: socket.socket, answer: bytes) -> Iterator[None]:
+def _serving(server: socket.socket, answer: Answer) -> Iterator[None]:
     over = threading.Event()
 
     def serve() -> None:
@@ -38,8 +40,8 @@ def _serving(server: socket.socket, answer: bytes) -> Iterator[None]:
                 client, _ = server.accept()
                 with client:
                     client.settimeout(2)
-                    client.recv(65536)
-                    client.sendall(answer)
+                    asked = client.recv(65536)
+                    client.sendall(answer if isinstance(answer, bytes) else answer(asked))
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()

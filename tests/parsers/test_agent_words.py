@@ -75,4 +75,4 @@ def test_the_head_of_an_answer_of_an_engine(answer: bytes) -> None:
     from tests.parsers.served import tcp  # noqa: PLC0415 - only here
 
     with tcp(answer) as port, bounded():
-        json.dumps(record._answers({**LANE, "port": port}))  # type: ignore[arg-type]
+        json.dumps(record._answers({**LANE, "port": port}, ["127.0.0.1"]))  # type: ignore[arg-type]

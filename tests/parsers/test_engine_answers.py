@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx
 import msgspec
 from hypothesis import given, strategies as st
 
@@ -11,6 +10,7 @@ from sparkbuild.gates.chat import GateError, read_reply
 from sparkbuild.serving import phases
 from sparkbuild.serving.answer import NoAnswer, check
 from tests.parsers.near import bounded, damaged, json_like
+from tests.parsers.served import tcp
 
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 CHUNK = {"choices": [{"delta": {"content": "hello"}, "finish_reason": None}]}
@@ -22,6 +22,13 @@ COMPLETION = {
         }
     ]
 }
+
+
+def http(status: int, body: bytes, kind: str = "application/json") -> bytes:
+    head = f"HTTP/1.1 {status} x\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
+
+
 LINES = [
     "Loading safetensors checkpoint shards:  40% Completed | 19/48 [02:11<03:21,  6.9s/it]",
     "Capturing CUDA graphs: 51%|#####     | 34/67",
@@ -39,16 +46,16 @@ LINES = [
 def test_an_engine_that_is_asked_whether_it_is_ready(
     models: bytes, chunks: list[bytes], health: int, status: int
 ) -> None:
-    def engine(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/health":
-            return httpx.Response(health)
-        if request.url.path == "/v1/models":
-            return httpx.Response(status, content=models)
-        return httpx.Response(200, content=b"".join(b"data: " + chunk + b"\n\n" for chunk in chunks))
+    def engine(asked: bytes) -> bytes:
+        path = asked.split(b" ")[1] if asked.count(b" ") > 1 else b""
+        if path == b"/health":
+            return http(health, b"{}")
+        if path == b"/v1/models":
+            return http(status, models)
+        return http(200, b"".join(b"data: " + chunk + b"\n\n" for chunk in chunks), "text/event-stream")
 
-    client = httpx.Client(base_url="http://engine", transport=httpx.MockTransport(engine))
-    with client, bounded(NoAnswer, SparkbuildError):
-        check(client, "m")
+    with tcp(engine) as port, bounded(NoAnswer, SparkbuildError):
+        check(f"http://127.0.0.1:{port}", "m", patience=5)
 
 
 @given(data=json_like(COMPLETION))

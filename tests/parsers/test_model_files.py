@@ -103,4 +103,3 @@ def test_an_index_of_shards(folder: Path, data: bytes) -> None:
     path.write_bytes(data)
     with bounded(AgentError):
         tables._weight_map(str(path))
-        plan._shards(str(path))

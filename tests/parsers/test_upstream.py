@@ -92,5 +92,5 @@ def test_known_hosts(place: Path, data: bytes, more: bytes) -> None:
     shown = hostkeys.HostKey("ssh-ed25519", KEY.decode())
     with bounded(SparkbuildError):
         found = hostkeys.known("dgx1", str(place), [])
-        hostkeys.judge(shown, "", found)
+        hostkeys.judge(shown, "", found, "dgx1")
         hostkeys.types("", found)
