@@ -142,6 +142,7 @@ class Pruned(TypedDict, total=False):
     old: list[_Old]
     used: dict[str, list[str]]
     spared: list[str]
+    cache: int
     silent: str
     next: str
     absent: bool
