@@ -313,3 +313,23 @@ def test_what_docker_refuses_everywhere(root: Path, lines: str, says: str) -> No
     put(root, DEMO, f"{RECIPE}\n[serve.docker]\n{lines}\n")
     found = load(root).problems.get("recipes/demo")
     assert (says in str(found)) if says else found is None, found
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('[serve.env]\n"A=B" = "x"\n', "`A=B` cannot be a name"),
+        ('[serve.env]\n"" = "x"\n', "`` cannot be a name"),
+        ('[serve.env]\n"A\\nB" = "x"\n', "cannot be a name"),
+        ('[serve.env]\nSPARKBUILD_LANE = "x"\n', "SPARKBUILD_LANE is ours"),
+        ('[serve.env]\nA = "a\\u0000b"\n', "text without the character NUL"),
+    ],
+)
+def test_what_no_program_can_be_started_with_is_a_mistake_of_the_recipe(root: Path, line: str, told: str) -> None:
+    """A launch would stop the lane that serves, and then fail."""
+    assert told in str(broken(root, "port = 8000\n", f"port = 8000\n{line}"))
+
+
+def test_an_argument_that_ends_in_the_middle_is_a_mistake_of_the_recipe(root: Path) -> None:
+    error = broken(root, "port = 8000\n", 'port = 8000\nargs = ["--x", "a\\u0000b"]\n')
+    assert "text without the character NUL" in str(error)

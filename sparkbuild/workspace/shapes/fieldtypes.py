@@ -39,6 +39,11 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 Text = Annotated[str, Meta(pattern=r"\S", description="text that is not empty")]
+# A program's arguments and environment end at a NUL: the system refuses to start one with it.
+Argument = Annotated[str, Meta(pattern=r"^[^\x00]*\Z", description="text without the character NUL")]
 Variable = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", max_length=128, description=_ENV)]
-EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", description=_ENV)]
+EnvName = Annotated[
+    str,
+    Meta(pattern=r"^(?!SPARKBUILD_LANE\Z)[A-Za-z_][A-Za-z0-9_]*\Z", description=f"{_ENV}; SPARKBUILD_LANE is ours"),
+]
 Python = Annotated[str, Meta(pattern=r"^3\.\d+\Z", description='a version of Python as two numbers, such as "3.11"')]

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from sparkbuild.workspace.shapes.fieldtypes import (
+    Argument,
     Component,
     EnvName,
     ImageName,
@@ -108,9 +109,9 @@ class DockerImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     requirements: str = ""
     python: Python = "3.11"
     files: tuple[str, ...] = ()
-    env: dict[EnvName, str] = {}
+    env: dict[EnvName, Argument] = {}
     entrypoint: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
+    command: tuple[Argument, ...] = ()
     platform: Literal["linux/amd64", "linux/arm64"] = "linux/amd64"
 
 
@@ -120,10 +121,10 @@ class ImageGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     id: Name
-    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    command: Annotated[tuple[Argument, ...], Meta(min_length=1)]
     expect: str = ""
     timeout: Seconds = 120.0
-    env: dict[EnvName, str] = {}
+    env: dict[EnvName, Argument] = {}
 
 
 class DockerfileImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="dockerfile", tag_field="kind"):
@@ -201,14 +202,14 @@ class Serve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds; `wait = false`: a launch is not waited for.
     """
 
-    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    command: Annotated[tuple[Argument, ...], Meta(min_length=1)]
     port: Port
     runtime: Literal["process", "docker"] = "process"
     model: str = ""
-    args: tuple[str, ...] = ()
-    head_args: tuple[str, ...] = ()
-    worker_args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
+    args: tuple[Argument, ...] = ()
+    head_args: tuple[Argument, ...] = ()
+    worker_args: tuple[Argument, ...] = ()
+    env: dict[EnvName, Argument] = {}
     secrets: tuple[Variable, ...] = ()
     network: Literal["auto", "none"] = "auto"
     min_memory: Annotated[int, Meta(ge=0)] = 0

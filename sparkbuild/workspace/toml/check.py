@@ -118,7 +118,7 @@ class _Check:
         for key, inner in value.items():
             level = self.places.swallowed(path, key)
             # A table of free names takes any key, so only here does the trap pass without an unknown key.
-            if level is not None and (value_kind is str or not _fits(inner, value_kind)):
+            if level is not None and (_is_text(value_kind) or not _fits(inner, value_kind)):
                 self._trap(path, key, level)
                 continue
             problem = _refusal(key, key_kind)
@@ -207,6 +207,11 @@ def _above(path: Path, depth: int) -> Path:
             depth -= 1
         found.append(part)
     return tuple(found)
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether it takes text, whatever the text must be like."""
+    return kind is str or (get_origin(kind) is Annotated and get_args(kind)[0] is str)
 
 
 def _fits(value: Any, kind: Any) -> bool:
