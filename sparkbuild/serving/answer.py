@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -36,6 +36,38 @@ class NoAnswer(Exception):  # noqa: N818 - a state of a starting engine, most of
         self.next = next
 
 
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    """`GET /v1/models` of the API of OpenAI, as far as it is read."""
+
+    data: list[_Model]
+
+
+class _Delta(msgspec.Struct):
+    """A piece of an answer; engines that show how they reason have it under one of two more names."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+
+
+class _Chunk(msgspec.Struct):
+    """One `data:` line of a streamed chat completion. `error`: what engines send when they fail after the 200."""
+
+    choices: list[_Choice] | None = None
+    error: Any = None
+
+
+Shape = TypeVar("Shape")
+
+
 class _Asker(NamedTuple):
     """What is asked, until when."""
 
@@ -64,18 +96,17 @@ def check(base: str, model_id: str, *, patience: float, meanwhile: Callable[[], 
             raise _refused("/v1/models", models)
         if models.kind == "text/html":
             raise NoAnswer(f"/v1/models answers with a page: {models.text[:100]}", next=_OTHER)
-        ids = [str(entry["id"]) for entry in models.json()["data"]]
+        ids = [model.id for model in _shaped("/v1/models", _read("/v1/models", models.body), _Models).data]
         if model_id not in ids:
             told = one_line(", ".join(ids)) or "no model"
             raise NoAnswer(f"it serves {told}, not {model_id}", wrong=True)
         return _stream(asker, model_id)
     except SilentError as error:
         raise NoAnswer(str(error), next=_OTHER if error.foreign else "") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NoAnswer(f"an answer of an unknown shape: {one_line(str(error), 200)}") from error
 
 
 _OTHER = "look at serve.command and serve.port: what listens there is no engine with the API of OpenAI"
+_STREAM = "a streamed completion"
 _KEY = "the engine wants a key, and none is sent: start it without one (--api-key, VLLM_API_KEY)"
 
 
@@ -104,10 +135,14 @@ def _stream(asker: _Asker, model_id: str) -> Answer:
         nonlocal first
         if not line.startswith("data:") or line.removeprefix("data:").strip() == "[DONE]":
             return
-        for choice in _decoded(line.removeprefix("data:")).get("choices") or ():
-            delta = choice.get("delta") or {}
+        chunk = _shaped(_STREAM, _read(_STREAM, line.removeprefix("data:")), _Chunk)
+        if chunk.error:
+            told = chunk.error.get("message", chunk.error) if isinstance(chunk.error, dict) else chunk.error
+            raise NoAnswer(f"a streamed completion ends with an error of the engine: {one_line(str(told), 300)}")
+        for choice in chunk.choices or ():
+            delta = choice.delta or _Delta()
             # a role-only first chunk is no token; a reasoning token is one
-            piece = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning")
+            piece = delta.content or delta.reasoning_content or delta.reasoning
             if piece:
                 first = first or time.monotonic()
                 text.append(piece)
@@ -120,8 +155,18 @@ def _stream(asker: _Asker, model_id: str) -> Answer:
     return Answer(first - start, one_line("".join(text)))
 
 
-def _decoded(line: str) -> Any:
+def _shaped(what: str, value: Any, shape: type[Shape]) -> Shape:
+    """What an engine answered, as `shape`; raises NoAnswer, which says what of it is otherwise."""
     try:
-        return json.loads(line)
-    except RecursionError:
-        raise ValueError("JSON that is nested too deep") from None
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        raise NoAnswer(f"{what} answers in another shape: {one_line(str(error), 200)}") from error
+
+
+def _read(what: str, text: str | bytes) -> Any:
+    """The JSON in what an engine answered; raises NoAnswer for what is none, or more than can be read."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # among them numbers of 5,000 digits, and bytes that are no UTF-8
+        shown = text if isinstance(text, str) else text[:400].decode(errors="replace")
+        raise NoAnswer(f"{what} answers with something that is not JSON: {one_line(shown, 100)}") from error
