@@ -159,7 +159,7 @@ def _shaped(what: str, value: Any, shape: type[Shape]) -> Shape:
     """What an engine answered, as `shape`; raises NoAnswer, which says what of it is otherwise."""
     try:
         return msgspec.convert(value, shape)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # half of a surrogate pair is no text to msgspec
         raise NoAnswer(f"{what} answers in another shape: {one_line(str(error), 200)}") from error
 
 
