@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ def lane(store: Path) -> Iterator[Callable[[list[str]], dict[str, Any]]]:
 
     yield launch
     for pid in pids:
-        os.killpg(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a test may have stopped it
+            os.killpg(pid, signal.SIGKILL)
 
 
 def test_all_that_was_staged_goes(store: Path, dst: Path, make: Make) -> None:

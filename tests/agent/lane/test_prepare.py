@@ -92,7 +92,8 @@ def test_files_once_more(node: Node) -> None:
 
 
 def recorded(node: Node, **fields: Any) -> None:
-    record = {"format": "sparkbuild-lane/v1", "recipe": "demo", "argv": [], "uses": [], **fields}
+    record = {"format": "sparkbuild-lane/v1", "recipe": "demo", "parts": {}, "runtime": "docker", "container": "c"}
+    record |= {"argv": [], "uses": [], **fields}
     (node.store / "lanes/demo/lane.json").write_text(json.dumps(record))
 
 
