@@ -29,6 +29,7 @@ _LOOK = 0.3  # seconds between two looks whether somebody is at work
 _HEADER = 1 << 16  # bytes of a list's header, at most
 
 _Key = tuple[int, int, int]
+_ABSENT: _Key = (0, 0, 0)
 
 
 class Want(NamedTuple):
@@ -53,6 +54,8 @@ class Offer:
         self._start = self._moved = time.monotonic()
         self._held = self._start - GRACE
         self._looked, self._coming, self._seen, self._signs = 0.0, True, False, 0
+        self._lock = f"{dst}/{OURS}/lock"  # written by whoever begins to work there
+        self._lock_before = _state(self._lock)
         self._guard = threading.Lock()
         self._records: dict[str, Record] = {}
         self._whole = ""  # the key of the ledger, when there is one
@@ -69,7 +72,9 @@ class Offer:
                 signs = _signs(f"{self._dst}/{OURS}")
                 if signs != self._signs or not self._seen:
                     self._signs, self._moved = signs, now
-                if busy:
+                # Work may come and go between two looks, before anybody asks for a file: its lock tells of it.
+                begun = not self._seen and _state(self._lock) not in (self._lock_before, _ABSENT)
+                if busy or begun:
                     self._held, self._seen = now, True
                 announced = self._expected and not self._seen and now - self._start < PENDING
                 at_work = now - self._held < GRACE and now - self._moved < QUIET
@@ -181,7 +186,7 @@ def _state(path: str) -> _Key:
     try:
         found = os.stat(path, follow_symlinks=False)
     except OSError:
-        return (0, 0, 0)
+        return _ABSENT
     return (found.st_ino, found.st_size, found.st_mtime_ns)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.driver import CHUNK, MIB, call, flip, request_for, sha256
-from tests.agent.givers import TOKEN, Answer, Arriving, Giver, wanted
+from tests.agent.driver import CHUNK, MIB, call, entry, flip, list_of, request_for, sha256
+from tests.agent.givers import TOKEN, Answer, Arriving, Giver, peers, wanted
 
 Make = Callable[[str, int], Path]
 Start = Callable[..., Giver]
@@ -136,6 +136,24 @@ def test_who_works_gives_up(dst: Path, give: Start) -> None:
     assert beats >= 1
     assert time.monotonic() - start < 5
     assert Answer(giver.port, "b.bin", wanted=wanted(content, IDENTITY)).status == 404
+
+
+@pytest.mark.parametrize("before", ["nothing", "a run that was killed"])
+def test_work_that_ended_before_anybody_asked(make: Make, dst: Path, tmp_path: Path, give: Start, before: str) -> None:
+    """What was announced came and went between two looks: what it did not bring does not come any more, and who wants
+    that reads the source.
+    """
+    ours, theirs = make("a", 5 * MIB), make("b", 5 * MIB)  # under one name, as two versions of a source
+    if before != "nothing":
+        with Arriving(dst, "a.bin", ours.read_bytes(), IDENTITY).opened() as write:
+            write(0)
+    giver = give(dst, expected=True)
+    assert call("stage", list_of(dst, [entry("a.bin", ours)])).code == 0
+    answer = Answer(giver.port, "a.bin", wanted=wanted(theirs.read_bytes()))
+    assert any(answer.frame() is None for _ in range(5)), "a beat each second, for an hour"
+    other = list_of(tmp_path / "other", [entry("a.bin", theirs)])
+    staged = call("stage", {**other, "peers": peers(giver)})
+    assert (staged.code, staged.last["received"]) == (0, 0), staged.last
 
 
 def test_content_that_nobody_knew_before(dst: Path, give: Start) -> None:

@@ -150,10 +150,8 @@ def until_noted(dst: Path, count: int) -> None:
 
 
 def _noted(dst: Path) -> int:
-    for path in (dst / ".sparkbuild").glob("*.chunks"):
-        data = path.read_bytes().partition(b"\n")[2]
-        return sum(data[at : at + 8] != bytes(8) for at in range(0, len(data), 8))
-    return 0
+    lists = [path.read_bytes().partition(b"\n")[2] for path in (dst / ".sparkbuild").glob("*.chunks")]
+    return sum(data[at : at + 8] != bytes(8) for data in lists for at in range(0, len(data), 8))
 
 
 def test_the_next_peer_goes_on(make: Make, dst: Path, tmp_path: Path, give: Start) -> None:
