@@ -163,11 +163,9 @@ def record_problems(store: Path) -> list[str]:
 
 def part_problems(store: Path) -> list[str]:
     """What is left of work that is done: looked at when a run has ended well, which had to use it or remove it."""
-    # not `<name>.<pid>.tmp`: a few bytes that a killed writer leaves, and that nobody reads (docs/reliability.md)
-    suffixes = (".part", ".chunks")
-    named = [
-        path for top in ("staged", "blobs", "incoming", "archives") for path in _plain_files(store / top, all_=True)
-    ]
+    suffixes = (".part", ".chunks", ".tmp")
+    tops = ("staged", "blobs", "incoming", "archives", "lanes")
+    named = [path for top in tops for path in _plain_files(store / top, all_=True)]
     return [
         f"{path}: left over, and nobody names it"
         for path in sorted(named)

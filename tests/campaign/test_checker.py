@@ -101,7 +101,7 @@ def test_a_blob_with_another_name_is_seen(store: Path, place: str) -> None:
     assert len(checker.blob_problems(store)) == 1
 
 
-@pytest.mark.parametrize("name", ["a.bin.0123.part", "a.bin.0123.chunks", "draft.jsonl"])
+@pytest.mark.parametrize("name", ["a.bin.0123.part", "a.bin.0123.chunks", "draft.jsonl", "stamps.json.71.tmp"])
 def test_what_is_left_over_is_seen(store: Path, name: str) -> None:
     (store / "staged/alpha/files/.sparkbuild" / name).touch()
     assert len(checker.part_problems(store)) == 1

@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO
 
+from sparkbuild.agent.disk import unfinished
+
 _INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER, FILE = 0o755, 0o644  # modes of what others may read: an engine's container often runs as another user
@@ -97,11 +99,13 @@ class Held:
 
     def replace(self, name: str, write: Callable[[IO[bytes]], object], mode: int = FILE, *, flush: bool = True) -> None:
         """Have a file hold what `write` writes, all of it or what it held before; on the disk when this returns, unless
-        it is not to be flushed.
+        it is not to be flushed. What a writer left in that folder that was killed meanwhile is removed.
         """
-        temporary = f"{name}.{os.getpid()}.tmp"
+        temporary = unfinished.name_for(name)
+        lock = -1
         try:
-            with os.fdopen(self.create(temporary, mode), "wb") as file:
+            with os.fdopen(self._unfinished(temporary, mode), "wb") as file:
+                lock = os.dup(file.fileno())  # held until it has its name
                 write(file)
                 file.flush()
                 self.give(file.fileno())
@@ -114,8 +118,19 @@ class Held:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self.at(name)  # writing names no file, and another disk would be called full
             raise
-        if flush:
-            self.flush(os.path.dirname(name))
+        finally:
+            if lock >= 0:
+                os.close(lock)
+        with self._into(os.path.dirname(name)) as folder:
+            unfinished.sweep(folder)
+            if flush:
+                os.fsync(folder)
+
+    def _unfinished(self, name: str, mode: int) -> int:
+        """A new file whose writer is known to be at work."""
+        while not unfinished.hold(fd := self.create(name, mode)):
+            os.close(fd)
+        return fd
 
     def makedirs(self, name: str, mode: int = FOLDER) -> list[str]:
         """Make a folder and those above it, as far as they are missing; which were, outermost first."""

@@ -7,6 +7,8 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,70 @@ def test_a_replacement_that_fails_leaves_what_was_there(folder: Path) -> None:
         held.replace("a", fail)
     assert sorted(os.listdir(folder)) == ["a", "link"]
     assert (folder / "a").read_text() == "before"
+
+
+WRITER = f"""
+import sys, time; sys.path.insert(0, {str(ROOT)!r})
+from sparkbuild.agent.disk.held import Held
+def write(file):
+    file.write(b"half of it")
+    file.flush()
+    print("at work", flush=True)
+    time.sleep(60)
+Held(sys.argv[1]).replace("record", write)
+"""
+
+
+@pytest.fixture
+def writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has written half of a file."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-I", "-c", WRITER, str(folder)], stdout=pipe, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "at work\n"
+        yield process
+        process.kill()
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(folder: Path, writer: subprocess.Popen[str]) -> None:
+    left = folder / f"record.{writer.pid}.tmp"
+    own = folder / f"other.{os.getpid()}.tmp"  # of one before us that had our number
+    own.touch()
+    with Held(str(folder)) as held:
+        held.replace("a", lambda file: file.write(b"a"))
+        assert left.exists(), "its writer is at work"
+        assert not own.exists()
+        writer.kill()
+        writer.wait()
+        assert left.exists()
+        held.replace("a", lambda file: file.write(b"a"))
+    assert sorted(os.listdir(folder)) == ["a", "link"]
+
+
+def test_what_looks_like_a_left_file_and_is_none_stays(folder: Path) -> None:
+    names = ["a.1.tmp", "b.1.tmp", "c.tmp", "d.x.tmp", "link"]
+    (folder / names[0]).mkdir()
+    (folder / names[1]).symlink_to(folder.parent / "outer/deep/theirs")
+    for name in names[2:4]:
+        (folder / name).touch()
+    if os.geteuid() == 0:
+        names.append("e.1.tmp")
+        (folder / "e.1.tmp").touch()
+        os.chown(folder / "e.1.tmp", 12345, -1)
+    with Held(str(folder)) as held:
+        held.replace("z", lambda file: file.write(b"z"))
+    assert sorted(os.listdir(folder)) == sorted([*names, "z"])
+
+
+def test_writers_in_one_folder_do_not_sweep_each_other(folder: Path) -> None:
+    def many(name: str) -> None:
+        with Held(str(folder)) as held:
+            for _ in range(200):
+                held.replace(name, lambda file: file.write(name.encode()), flush=False)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(many, ["a", "b", "c", "d"]))
+    assert sorted(os.listdir(folder)) == ["a", "b", "c", "d", "link"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
