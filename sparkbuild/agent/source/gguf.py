@@ -20,6 +20,8 @@ _BLOCK = 1 << 20
 _WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of a value by its type
 _TEXT, _ARRAY, _U32 = 8, 9, 4
 _DEEPEST = 8  # arrays of arrays
+_LONGEST = 1 << 16  # bytes of a name
+_NUMBERS = 1 << 20  # numbers that are read of one header, a few seconds; the largest vocabulary known needs 800,000
 _MOST = 1 << 40  # no length or number in a header is above that: one that is was read out of junk
 
 # type of a tensor: (elements of a block, bytes of a block), ggml.h. Of one that is not here only the offset is known.
@@ -32,14 +34,18 @@ _BLOCKS = {
 
 def refuse_cut_off(source: Source) -> None:
     """Raise AgentError, kind integrity, when an open file ends before its last tensor does, or is none at all: a
-    download that reserved its room first leaves zeros. A file that begins as something else is left to its reader.
+    download that reserved its room first leaves zeros. A file that begins as something else is left to its reader, and
+    so is one whose header is longer than any that is known.
     """
     reader = _Reader(source)
     magic = reader.take(4)
     if magic == bytes(4):
         raise _wrong(source, "it begins with zeros: it was never written", repr(magic), repr(_MAGIC))
     if magic == _MAGIC:
-        end = _end(reader)
+        try:
+            end = _end(reader)
+        except _TooLongError:
+            return
         if source.size < end:
             raise _wrong(source, "it is truncated", f"{source.size} bytes", f"{end} bytes, as its header says")
 
@@ -85,12 +91,17 @@ def _pass_value(reader: _Reader, kind: int, depth: int = 0) -> None:
         raise _wrong(reader.source, "its header has a value of an unknown type", str(kind), "a type from 0 to 12")
 
 
+class _TooLongError(Exception):
+    """Leaves a header that takes too long to read."""
+
+
 class _Reader:
     """The bytes of a header from its begin on; `at` is how many were taken."""
 
     def __init__(self, source: Source) -> None:
         self.source, self.at, self.order, self.long = source, 0, "<", "Q"
         self._begin, self._block = 0, b""  # where in the file the block lies
+        self._numbers = 0
 
     def take(self, size: int) -> bytes:
         """The next bytes. AgentError where the file has no more."""
@@ -113,6 +124,9 @@ class _Reader:
 
     def number(self, form: str) -> int:
         """An unsigned number: I has 4 bytes, Q has 8."""
+        self._numbers += 1
+        if self._numbers > _NUMBERS:
+            raise _TooLongError
         found: int = struct.unpack(self.order + form, self.take(struct.calcsize(self.order + form)))[0]
         return found
 
@@ -125,7 +139,10 @@ class _Reader:
 
     def text(self) -> bytes:
         """A name."""
-        return self.take(self.length())
+        size = self.length()
+        if size > _LONGEST:
+            raise _wrong(self.source, "its header has an impossible name", f"{size} bytes", f"at most {_LONGEST}")
+        return self.take(size)
 
     def _over(self, size: int) -> AgentError:
         return _wrong(self.source, "it ends within its header", f"{size} bytes", "a header and the tensors")
