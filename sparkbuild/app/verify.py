@@ -10,6 +10,7 @@ import msgspec
 from sparkbuild.core import units
 from sparkbuild.core.reasons import differences
 from sparkbuild.core.sizes import count
+from sparkbuild.staging import words
 
 OK, DAMAGED, NOT_STAGED, SILENT, STALE = "ok", "damaged", "not staged", "node silent", "other data"
 NOT_MADE = "not made"  # an export
@@ -51,6 +52,8 @@ def looked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> R
         return _bad(row, STALE, texts or ["its ledger has another key"])
     if fact["problems"]:
         return _bad(row, DAMAGED, [str(problem["text"]) for problem in fact["problems"]])
+    if closed := words.closed(fact, row.folder):
+        row.note = f"{units.size(row.total)}; {closed}"
     return row
 
 

@@ -11,7 +11,7 @@ from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, changed, differences
-from sparkbuild.core.sizes import count
+from sparkbuild.core.sizes import count, size
 from sparkbuild.core.state import Made
 from sparkbuild.serving.lane import LaneSpec, launch_parts
 
@@ -98,10 +98,12 @@ def _told(goal: Goal, seen: tuple[Seen, ...]) -> str:
     ready, gates = record["ready"], record.get("gates") or ()
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(record["served_at"]))
     where = f" on {', '.join(goal.nodes)}" if len(seen) > 1 else ""
+    # no part of the key: what a launch needs is no reason to end what was launched
+    later = f"; min_memory = {size(goal.spec.min_memory)} counts at the next launch" if goal.spec.min_memory else ""
     return (
         f"{record['model_id']} at http://{record['host']}:{record['port']}/v1{where} since {since}"
         f" (ready after {ready['seconds']:.1f} s, first token after {ready['ttft']:.2f} s,"
-        f" {count(len(gates), 'gate')} passed)"
+        f" {count(len(gates), 'gate')} passed){later}"
     )
 
 

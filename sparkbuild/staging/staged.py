@@ -97,7 +97,8 @@ class StagedKind:
             return Verdict(RUN, reasons, sum(problem["bytes"] for problem in fact["problems"]), fact)
         read = f"{size(fact['checked']['bytes'])} of it read just now"
         how = "with the files that were touched" if fact["checked"]["whole"] else "as a sample"
-        return Verdict(OK, (), 0, fact, f"{size(fact['bytes'])}, as its ledger says; {read}, {how}")
+        closed = f"; {text}" if (text := about.closed(fact, goal.spec.dst)) else ""
+        return Verdict(OK, (), 0, fact, f"{size(fact['bytes'])}, as its ledger says; {read}, {how}{closed}")
 
     def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
         """Why it cannot be staged: what it is to be staged from, or into, is not as it must be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from sparkbuild.core.sizes import count, size
@@ -35,6 +36,17 @@ def unchecked(about: dict[str, Any]) -> list[str]:
     if not why:
         return []
     return [f"trees/{about['commit']}.json cannot be used: {why}; so nothing tells whether a file or link is missing"]
+
+
+def closed(fact: dict[str, Any], folder: str) -> str:
+    """That other users of the node cannot read a staged folder, with what mends it; "" when they can."""
+    path = fact.get("closed")
+    if not path:
+        return ""
+    return (
+        f"other users of the node, and containers that run as one, cannot read {path}:"
+        f" chmod -R go+rX {shlex.quote(folder)} (costs one reading of it)"
+    )
 
 
 def _vain(about: dict[str, Any]) -> str:

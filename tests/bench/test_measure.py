@@ -124,10 +124,15 @@ def test_another_model_answers(root: Path, engine: Engine, harness_python: Path,
 
 
 def test_the_tokenizer_is_missing(root: Path, engine: Engine, harness_python: Path, tmp_path: Path):
+    """Told before the scenarios, which take hours, are run."""
     where = bench_run.target(engine.base_url, engine.model_id, str(harness_python), str(tmp_path / "nowhere"))
+    assert bench_run.SMALL.tool_eval is not None
     with pytest.raises(Exception, match="the tokenizer for the throughput bench is missing"):
-        bench_run.bench(root, where, msgspec.structs.replace(bench_run.SMALL, tool_eval=None))
-    assert "the tokenizer" in only(root)[1].incomplete_because[0]
+        bench_run.bench(root, where)
+    path, manifest = only(root)
+    assert "the tokenizer" in manifest.incomplete_because[0]
+    assert manifest.scores is None
+    assert not list((path / "tool_eval").glob("*")), "no scenario was begun"
 
 
 def test_the_engine_dies_in_the_middle(

@@ -23,6 +23,7 @@ from sparkbuild.agent.image.assemble import run
 from sparkbuild.agent.image.layer import FILE, LINK, Entry, Layer
 from sparkbuild.agent.image.wheels import platforms
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.workspace.init import template
 from tests.agent.driver import Answer, finish, start
 from tests.agent.test_pythons import pythons
 from tests.images.packages import Member, ar, deb, keep, request, tar
@@ -76,6 +77,8 @@ def left(store: Path) -> list[str]:
 def test_a_layer_of_a_package(tmp_path: Path) -> None:
     names = assemble(tmp_path, BUSYBOX)
     assert (names["usr/bin/busybox"].mode, names["usr/share/doc/x/copyright"].mode) == (0o755, 0o644)
+    gate = '#command = ["/usr/bin/busybox", "true"]'
+    assert gate in template("dockerfile-image.toml"), "the gate of init's example is where such a package lands"
     links = {name: info.linkname for name, info in names.items() if info.issym()}
     assert links == {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "usr/bin/sh": "busybox"}
     assert names["tmp"].mode == 0o1777

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,10 @@ from hypothesis import given, strategies as st
 from sparkbuild.agent.hub import plan, repo
 from sparkbuild.agent.hub.links import Place
 from sparkbuild.agent.rows import tables
-from sparkbuild.agent.source import safetensors
+from sparkbuild.agent.source import gguf as gguf_files, safetensors
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire.protocol import AgentError
+from tests.agent.source.test_whole import gguf
 from tests.parsers.near import bounded, changed, damaged, json_like
 from tests.staging.hubcache import COMMIT
 
@@ -93,6 +96,40 @@ def _read(folder: Path, data: bytes) -> None:
         source = FileSource(str(path))
         try:
             safetensors.read(source)
+        finally:
+            source.close()
+
+
+@given(data=damaged(gguf()) | damaged(gguf(">")))
+def test_a_gguf_file(folder: Path, data: bytes) -> None:
+    _gguf(folder, data)
+
+
+@pytest.mark.parametrize("size", [10**5, 10**9])
+@pytest.mark.parametrize(
+    "header",
+    [
+        struct.pack("<IQQ", 3, 2**40, 0),
+        struct.pack("<IQQ", 3, 0, 2**40),
+        struct.pack("<IQQQ", 3, 1, 0, 2**39),
+        struct.pack("<IQQQIIQ", 3, 0, 1, 0, 9, 8, 2**40),
+        struct.pack("<IQQQI", 3, 0, 1, 0, 9) + struct.pack("<IQ", 9, 1) * 5000,
+        struct.pack("<IQQQI", 3, 1, 0, 0, 2**32 - 1),
+    ],
+)
+def test_a_gguf_file_that_promises_too_much(folder: Path, header: bytes, size: int) -> None:
+    _gguf(folder, b"GGUF" + header, size)
+
+
+def _gguf(folder: Path, data: bytes, size: int = 0) -> None:
+    path = folder / "a.gguf"
+    path.write_bytes(data)
+    if size:
+        os.truncate(path, size)
+    with bounded(AgentError):
+        source = FileSource(str(path))
+        try:
+            gguf_files.refuse_cut_off(source)
         finally:
             source.close()
 

@@ -189,7 +189,8 @@ class Rack:
             process.stdin.close()
         if process is None or not process.stdin:
             self.keeper.signal(signal.SIGTERM)
-        wait_for("the rack's keeper ends", lambda: not self.keeper.alive(), 30)
+        # it removes what dockers have written: gigabytes in many files, on a disk that others use
+        wait_for("the rack's keeper ends", lambda: not self.keeper.alive(), 120)
         if process:
             process.wait(timeout=15)
         for node in self.nodes:
@@ -205,12 +206,16 @@ class Rack:
 def _start_keeper(folder: Path, lock: int, tied: bool) -> subprocess.Popen[bytes]:
     fresh = ["unshare", "--net", "--pid", "--fork", "--kill-child=SIGKILL", "--"]
     keeper = [sys.executable, "-S", "-m", "tests.rack.keeper", str(folder), "tied" if tied else "free"]
-    with open(folder / "keeper.log", "wb") as log:
-        return subprocess.Popen(
-            [*fresh, *keeper],
-            stdin=subprocess.PIPE if tied else subprocess.DEVNULL,
-            stdout=log, stderr=log, cwd=REPOSITORY, pass_fds=[lock], start_new_session=True,
-        )  # fmt: skip
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # see keeper.main: the keeper inherits it
+    try:
+        with open(folder / "keeper.log", "wb") as log:
+            return subprocess.Popen(
+                [*fresh, *keeper],
+                stdin=subprocess.PIPE if tied else subprocess.DEVNULL,
+                stdout=log, stderr=log, cwd=REPOSITORY, pass_fds=[lock], start_new_session=True,
+            )  # fmt: skip
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _keeper(process: subprocess.Popen[bytes], folder: Path) -> Proc:

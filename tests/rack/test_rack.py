@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -14,7 +15,7 @@ import pytest
 from tests.rack import pythons
 from tests.rack.image import Image
 from tests.rack.proc import RackError, wait_for
-from tests.rack.rack import Rack
+from tests.rack.rack import Rack, _keeper, _start_keeper
 
 pytestmark = pytest.mark.usefixtures("possible")
 
@@ -220,3 +221,19 @@ def test_a_node_that_cannot_boot_says_why(rack: Rack) -> None:
         (node.folder / "kept.img").replace(image)
         node.boot()
     assert node.ssh(["true"]).code == 0
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_keeper_that_is_told_to_end_while_it_starts_ends(tmp_path: Path, tied: bool) -> None:
+    with open(tmp_path / "lock", "w", encoding="utf-8") as held:
+        process = _start_keeper(tmp_path, held.fileno(), tied)
+    try:
+        keeper = _keeper(process, tmp_path)
+        keeper.signal(signal.SIGTERM)
+        assert keeper.pid != process.pid
+        wait_for("the keeper ends", lambda: not keeper.alive(), 15)
+    finally:
+        process.kill()  # and with it the keeper
+        if process.stdin:
+            process.stdin.close()
+        process.wait()

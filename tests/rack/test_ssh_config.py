@@ -179,6 +179,32 @@ def test_a_host_certificate(root: Path, home: Path, node: Node, tmp_path: Path, 
         assert "it is signed by another authority" in failure(root, node).found
 
 
+@pytest.mark.parametrize("form", ["a list", "a KRL"])
+def test_a_key_that_is_revoked_by_the_configuration(
+    root: Path, home: Path, node: Node, tmp_path: Path, form: str
+) -> None:
+    public, bad = tmp_path / "host.pub", tmp_path / "bad"
+    public.write_text(f"{node.host_key}\n")
+    config(home, f"HostName {node.address}", f"RevokedHostKeys {bad}")
+    error = failure(root, node, address="")
+    assert "cannot be read" in error.what
+    assert (str(bad) in error.where, error.found) == (True, "No such file or directory")
+    if form == "a KRL":
+        subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(bad), str(public)], check=True)
+    else:
+        bad.write_text(f"# gone\n{node.host_key} of the old disk\n")
+    error = failure(root, node, address="")
+    assert error.what == "the host key of dgx1 was revoked"
+    assert str(bad) in error.found
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "other")], check=True)
+    other = tmp_path / "other.pub"
+    if form == "a KRL":
+        subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(bad), str(other)], check=True)
+    else:
+        bad.write_bytes(other.read_bytes())
+    works(root, node, address="")
+
+
 # -- certificates and agents of users --------------------------------------------------------------------------------
 
 

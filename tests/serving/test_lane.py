@@ -332,3 +332,13 @@ def test_the_goal() -> None:
     assert made.task == "serve:demo"
     assert made.pools == ("dgx1",)
     assert [str(need.uri) for need in made.needs] == ["image://dgx1/llamacpp", "staged://dgx1/demo/weights"]
+
+
+def test_what_is_wanted_of_memory_is_said_and_ends_nothing() -> None:
+    """It is a condition of the launch: a lane that runs is right, whatever a next launch would need."""
+    wanted = goal(min_memory=100_000_000_000)
+    assert wanted.key == goal().key
+    verdict = judge(wanted, fact(record(goal())), None)
+    assert verdict.state == "ok"
+    assert verdict.told.endswith("; min_memory = 100.0 GB counts at the next launch")
+    assert "min_memory" not in judge(goal(), fact(record(goal())), None).told

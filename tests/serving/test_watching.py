@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,8 @@ from sparkbuild.serving.phases import Phase
 from sparkbuild.serving.watching import Watches
 from tests.serving.ranks import Ranks, ranks
 from tests.workspace_tool import until
+
+LOST = watching.LOST  # before tests make it shorter
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +156,24 @@ def test_a_node_that_is_out_of_reach_for_a_moment_is_forgiven(tmp_path: Path) ->
     nodes["dgx2"].die("CUDA error")
     assert "rank 1 on dgx2" in started.raised().found, "and it is watched again"
     started.watches.end()
+
+
+def test_a_switch_that_restarts_ends_no_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two minutes without ssh, by a clock of which a second is one minute."""
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() * 60)
+    monkeypatch.setattr(watching, "LOST", LOST)
+    monkeypatch.setattr(watching, "time", clock)
+    nodes = ranks(1)
+    started = Started(nodes, tmp_path)
+    until(lambda: nodes["dgx1"].watchers)
+    nodes["dgx1"].set(away=True)
+    time.sleep(1.5)  # 90 s of that clock
+    started.watches.check()
+    nodes["dgx1"].set(away=False)
+    until(lambda: nodes["dgx1"].watchers)
+    started.watches.check()
+    nodes["dgx1"].set(away=True)
+    assert isinstance(started.raised(), NodeError), "for good, it does end"
 
 
 @pytest.mark.parametrize("from_the_start", [True, False])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent.ledger import ledger
+from sparkbuild.app.verify import Row, looked
 from sparkbuild.core.errors import IntegrityError, SpaceError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
@@ -282,8 +283,10 @@ def test_errors_come_with_their_class(node: Node) -> None:
 
 
 def test_listing_goals_imports_nothing_of_the_agent() -> None:
-    code = "import sys, sparkbuild.staging.blocks; sys.exit(any('sparkbuild.agent' in name for name in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    """Its words (agent.wire) are shared: they import nothing of it either."""
+    code = "import sys, sparkbuild.staging.blocks; print(*(name for name in sys.modules if '.agent.' in name))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert [name for name in loaded if not name.startswith("sparkbuild.agent.wire")] == []
 
 
 @pytest.mark.parametrize(
@@ -296,3 +299,17 @@ def test_listing_goals_imports_nothing_of_the_agent() -> None:
 def test_what_was_read_is_said_in_words(whole: list[str], text: str) -> None:
     checked = {"bytes": 4_194_304, "chunks": 1, "whole": whole}
     assert KIND.judge(goal(), fact(bytes=10_000_000, checked=checked), None).told == text
+
+
+def test_data_that_others_cannot_read_is_said_by_plan_and_verify() -> None:
+    """It is whole, so nothing is to be done: the row says what the containers of others will meet."""
+    closed = fact(closed="/srv/models/my demo/a.gguf")
+    wanted = goal(dst="/srv/models/my demo")
+    verdict = KIND.judge(wanted, {**closed, "key": wanted.key.digest}, None)
+    assert verdict.state == "ok"
+    assert "cannot read /srv/models/my demo/a.gguf: chmod -R go+rX '/srv/models/my demo'" in verdict.told
+    row = looked(Row("dgx1", "stage:demo:dgx1:weights", "/srv/models/my demo", "ok"), {}, goal().key.digest, closed)
+    assert row.state == "ok"
+    assert "1.0 kB; other users" in row.note
+    assert "chmod -R go+rX '/srv/models/my demo'" in row.note
+    assert not looked(Row("dgx1", "t", "f", "ok"), {}, goal().key.digest, fact()).note

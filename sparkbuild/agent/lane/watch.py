@@ -58,7 +58,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
 def _only_inside(found: LaneRecord) -> bool:
     is_meant = found["host"].startswith("127.") or found["host"] in {"localhost", "::1"}
-    return not is_meant and procs.listens_on_loopback_alone(found["port"])
+    return not is_meant and procs.Glance().is_loopback_alone(found["port"])
 
 
 def _recorded(request: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
+import socket
+import struct
 import threading
 import time
 from typing import Any, NamedTuple
@@ -71,12 +72,20 @@ class Listener(NamedTuple):
     """A socket that listens: whose it is, and its address as the table has it."""
 
     uid: int
-    address: str
+    row: str
+
+    @property
+    def address(self) -> str:
+        """Where it is bound to: the tables have words of 32 bits in hex, in the order of bytes of this machine."""
+        raw = b"".join(struct.pack("=I", int(self.row[at : at + 8], 16)) for at in range(0, len(self.row), 8))
+        if len(raw) == 4:
+            return socket.inet_ntop(socket.AF_INET, raw)
+        return socket.inet_ntop(socket.AF_INET6, raw).removeprefix("::ffff:")
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine reaches it: both tables have words of 4 bytes, as this machine keeps a number."""
-        return self.address.endswith("7F") or self.address == "00000000000000000000000001000000"
+        """Whether only this machine reaches it."""
+        return self.address.startswith("127.") or self.address == "::1"
 
 
 def listeners(table: str) -> dict[int, dict[str, Listener]]:
@@ -95,31 +104,6 @@ def listeners(table: str) -> dict[int, dict[str, Listener]]:
             address, _, port = fields[1].rpartition(":")
             found.setdefault(int(port, 16), {})[fields[9]] = Listener(int(fields[7]), address)
     return found
-
-
-def listens_on_loopback_alone(port: int) -> bool:
-    """Whether all that listens on a port does so on 127.x or ::1: no other machine reaches it."""
-    found = [address for table in TABLES for address in _addresses(table, port)]
-    # words of the machine's byte order: 127.0.0.1 is 0100007F on little-endian machines
-    return bool(found) and all(_is_loopback(address) for address in found)
-
-
-def _addresses(table: str, port: int) -> list[str]:
-    try:
-        with open(table, encoding="ascii") as file:
-            rows = [row.split(None, 4) for row in file.readlines()[1:]]
-    except OSError:
-        return []
-    ends = [row[1].rsplit(":", 1) for row in rows if row[3] == _LISTEN]
-    return [address for address, number in ends if int(number, 16) == port]
-
-
-def _is_loopback(address: str) -> bool:
-    words = [bytes.fromhex(address[at : at + 8]) for at in range(0, len(address), 8)]
-    raw = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
-    if len(raw) == 16 and raw[:12] == b"\0" * 10 + b"\xff\xff":  # an IPv4 address in an IPv6 socket
-        raw = raw[12:]
-    return raw[0] == 127 if len(raw) == 4 else raw == b"\0" * 15 + b"\1"
 
 
 def sessions() -> dict[int, set[int]]:
@@ -185,9 +169,15 @@ class Glance:
             return self._marks
 
     def bound(self, port: int) -> list[str]:
-        """The addresses, as the tables have them, that a port is listened on."""
+        """The addresses that a port is listened on."""
         with self._guard:
             return [one.address for table in TABLES for one in self._table(table).get(port, {}).values()]
+
+    def is_loopback_alone(self, port: int) -> bool:
+        """Whether all that listens on a port does so on 127.x or ::1: no other machine reaches it."""
+        with self._guard:
+            sockets = [one for table in TABLES for one in self._table(table).get(port, {}).values()]
+        return bool(sockets) and all(one.loopback for one in sockets)
 
     def session_of(self, pid: int) -> set[int]:
         """See `session_of`."""

@@ -7,7 +7,7 @@ a short one, and one that reserved its room first a file of zeros.
 from __future__ import annotations
 
 from sparkbuild.agent.disk import nas
-from sparkbuild.agent.source import safetensors
+from sparkbuild.agent.source import gguf, safetensors
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -25,10 +25,10 @@ def refuse_part(path: str, name: str, size: int, again: str) -> None:
     if size <= _SMALL and (nas.small(path, _SMALL) or b"").startswith(_POINTER):
         what = "a pointer of git-lfs where a file belongs"
         raise _wrong(what, path, f"{size} bytes of text", "the file that it stands for", f"git lfs pull; or {again}")
-    if name.endswith(".safetensors"):
+    if name.endswith(_WEIGHTS):
         source = FileSource(path)
         try:
-            safetensors.refuse_cut_off(source)
+            (safetensors if name.endswith(".safetensors") else gguf).refuse_cut_off(source)
             source.check()
         finally:
             source.close()

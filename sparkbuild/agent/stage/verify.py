@@ -17,7 +17,7 @@ import threading
 from typing import Any
 
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.ledger import content, digest, evicted, folder, ledger, links, stamps, way
+from sparkbuild.agent.ledger import content, digest, evicted, folder, ledger, links, modes, stamps, way
 from sparkbuild.agent.ledger.content import Found, Moved, Piece
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.ledger.draft import Draft
@@ -46,14 +46,15 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
     with another key, "to_write" is what staging would write, "wanted" all that it would have in the folder, and "about"
     what the source is, if the query has "what" (see `wanted.of_request`) and the source is there; of the source only
     tables of contents are read. "refused" says why it cannot be staged, see `expected`; also where something is to be
-    mended, and with "source", which is for data that is to be staged again though it may be whole.
+    mended, and with "source", which is for data that is to be staged again though it may be whole. "closed" is a path
+    in the folder that other users cannot read, "" when there is none.
     """
     dst = inside(query.get("store", ""), query["dst"])
     if query.get("key") and not query.get("full") and not query.get("source"):
         still = stamps.unmoved(dst, query["key"])
         if still is not None and still[0] < _SMALL and not _sampled(still[0]):
             fact = {"present": True, "key": query["key"], "bytes": still[0], "about": still[1], "to_write": 0}
-            return {**fact, "problems": [], "checked": dict(_NOTHING)}
+            return {**fact, "problems": [], "checked": dict(_NOTHING), "closed": modes.closed(dst)}
     try:
         made = ledger.read(dst)
     except ledger.LedgerError as error:
@@ -65,7 +66,7 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
         return {"present": False, "busy": folder.busy(dst), "begun": begun, **gone, **_expected(query, None)}
     if query.get("key") not in (None, "", made.key):
         return {**_fact(made, [], _Checked(), 0), **_expected(query, made)}
-    fact = _Look(dst, made, moved or (lambda _size: None), query).result()
+    fact = {**_Look(dst, made, moved or (lambda _size: None), query).result(), "closed": modes.closed(dst)}
     if not fact["problems"] and not query.get("source"):
         return fact
     return {**fact, "refused": _expected(query, made)["refused"]}

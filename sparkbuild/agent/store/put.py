@@ -76,4 +76,5 @@ def _receive(file: Any, digest: Any, offset: int, size: int, reporter: Reporter,
             view = view[file.write(view) :]
         digest.update(block)
         done += len(block)
-        reporter.progress("send", done, size)
+        with suppress(BrokenPipeError):  # nobody listens: what has arrived is kept, and the end of stdin ends this
+            reporter.progress("send", done, size)

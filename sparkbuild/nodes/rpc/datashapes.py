@@ -34,6 +34,7 @@ class Staged(_Staged, total=False):
 
     parts: dict[str, Any]
     about: dict[str, Any] | None
+    closed: str
     refused: dict[str, str]
 
 

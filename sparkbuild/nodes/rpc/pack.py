@@ -98,7 +98,7 @@ try: f=os.path.join(json.loads(r.decode())["store"],"agent",sys.argv[1])
 except Exception:
  begin("EATEN")
  os._exit(93)
-seen=[]
+w,seen=None,[]
 try:
  w=way(f)
  if w is None and os.path.isfile(f+"/sparkbuild/agent/main.py"): w=inside(f,seen)

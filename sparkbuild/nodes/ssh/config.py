@@ -63,6 +63,7 @@ class Target:
     agent_socket: str  # where it listens; "" = where SSH_AUTH_SOCK says
     alias: str  # the name its key is known by, if another than host
     files: tuple[str, ...]  # known_hosts files beside the workspace's own
+    revoked: tuple[str, ...]  # files of keys that count for nothing
     pin: str
     timeout: float
     via: Target | None
@@ -124,6 +125,7 @@ class Targets:
                 next=f"look at `jump` in config.toml and at ProxyJump in {where}",
             )
         said = self._options(original, user or (place.user if place else ""), port or (place.port if place else 0))
+        _refuse_unknown(said, where)
         pinned = place.key if place else ""
         jump = (place.jump if place else "") or _one(said, "proxyjump")
         proxy = "" if jump else _one(said, "proxycommand")
@@ -152,6 +154,7 @@ class Targets:
             agent_socket="" if agent in {"", "SSH_AUTH_SOCK"} else _socket(agent, known, where),
             alias=alias,
             files=tuple(dict.fromkeys(files)),
+            revoked=paths("revokedhostkeys", tuple(_one(said, "revokedhostkeys").split())),
             pin=place.host_key if place else "",
             timeout=float(_number(said, "connecttimeout", int(TIMEOUT), where)),
             via=self._way(jump, name, (*seen, original)) if jump else None,
@@ -183,6 +186,21 @@ class Targets:
             said = openssh.options(host, user, port)
             self._said[asked] = reader.options(host, user) if said is None else said
         return self._said[asked]
+
+
+def _refuse_unknown(said: Options, where: str) -> None:
+    """What could say that a key is revoked and is not done here. VerifyHostKeyDNS is none of it: it only ever adds
+    trust, and a server whose key is in DNS alone is one whose key is not known.
+    """
+    command = _one(said, "knownhostscommand")
+    if command.lower() not in {"", "none"}:
+        raise NodeError(
+            "KnownHostsCommand is not followed here, and it may say that a key is revoked",
+            where=where,
+            found=command,
+            wanted="known_hosts files, UserKnownHostsFile or host_key in config.toml",
+            next="under `Host` of the node: KnownHostsCommand none",
+        )
 
 
 def _one(said: Options, option: str) -> str:

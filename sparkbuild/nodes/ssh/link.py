@@ -12,7 +12,7 @@ import paramiko
 
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.interrupt import cancel
-from sparkbuild.nodes.ssh import failure as sshfailure, hostkeys
+from sparkbuild.nodes.ssh import failure as sshfailure, hostkeys, revoked
 from sparkbuild.nodes.ssh.channel import Channel, Ears, Transport, own
 from sparkbuild.nodes.ssh.config import Target
 from sparkbuild.nodes.ssh.dialing import connected
@@ -212,6 +212,13 @@ class Link:
         """What files say of the server's key."""
         return hostkeys.known(self.target.known_as, self._own, self.target.files)
 
+    def opinion(self, shown: HostKey, found: list[hostkeys.Entry]) -> hostkeys.Opinion:
+        """What to think of the key that the server shows. NodeError when that cannot be known."""
+        place = revoked.where(shown, self.target.revoked)
+        if place:
+            return hostkeys.Opinion("revoked", where=place)
+        return hostkeys.judge(shown, self.target.pin, found, self.target.known_as)
+
     def _connect(self) -> Transport:
         target, found = self.target, self.known()
         certified = not target.pin and hostkeys.certified(found)
@@ -230,7 +237,7 @@ class Link:
         return transport
 
     def _accept(self, shown: HostKey, found: list[hostkeys.Entry]) -> None:
-        opinion = hostkeys.judge(shown, self.target.pin, found, self.target.known_as)
+        opinion = self.opinion(shown, found)
         if opinion.state == "uncertified":
             raise sshfailure.certificate_not_accepted(self.target, shown, opinion)
         if opinion.state != "known":

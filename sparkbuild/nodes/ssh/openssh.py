@@ -17,7 +17,9 @@ TIME = 15.0  # seconds for an answer: `Match exec` runs programs, and canonical 
 _OLD = re.compile(r"(unknown|illegal) option")  # before OpenSSH 6.8 there was no -G
 _DEFAULT_KEYS = re.compile(r"~/\.ssh/id_[a-z0-9_]+")
 _INCLUDE = re.compile(r"(?i)(\s*include\s*[=\s]\s*)(.*)")
-_PATHS = re.compile(r"(?i)\s*(identityfile|certificatefile|identityagent|userknownhostsfile|globalknownhostsfile)\b")
+_PATHS = re.compile(
+    r"(?i)\s*(identityfile|certificatefile|identityagent|userknownhostsfile|globalknownhostsfile|revokedhostkeys)\b"
+)
 
 # option, in lower case, to its values, in their order
 Options = Mapping[str, tuple[str, ...]]

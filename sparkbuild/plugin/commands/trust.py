@@ -58,7 +58,7 @@ class Trust(FactCommand):
             raise InvalidCommand(f"{node} is this machine: it is not reached over ssh, and has no host key to trust")
         link = nodes.link_to(hops[node] if node in hops else nodes.target(node))
         shown, found = link.host_key(), link.known()
-        opinion = hostkeys.judge(shown, link.target.pin, found, link.target.known_as)
+        opinion = link.opinion(shown, found)
         self._show(node, link.target, shown, opinion)
         return self._decide(node, link.target, shown, opinion, fingerprint=fingerprint, yes=yes)
 

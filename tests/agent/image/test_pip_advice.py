@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,35 @@ def test_a_version_that_the_index_does_not_have(tmp_path: Path) -> None:
     (tmp_path / "index/x/index.html").write_text("<html></html>")
     error = fetch(tmp_path / "store", wheel="x==1", shim=index((tmp_path / "index").as_uri()))
     assert error["next"].startswith("does the package index have it")
+
+
+@pytest.mark.parametrize(
+    ("remote", "named"), [(True, "`python` of this node in config.toml"), (False, "SPARKBUILD_PYTHON=")]
+)
+def test_wheels_for_other_machines_alone(tmp_path: Path, remote: bool, named: str) -> None:
+    """The index was reached: that the node is offline would be wrong advice."""
+    (tmp_path / "index/x").mkdir(parents=True)
+    links = [f'<a href="x-1-cp3{version}-cp3{version}-win_arm64.whl">x</a>' for version in (10, 11, 12, 13, 14)]
+    (tmp_path / "index/x/index.html").write_text(f"<html>{''.join(links)}</html>")
+    error = fetch(tmp_path / "store", wheel="x==1", remote=remote, shim=index((tmp_path / "index").as_uri()))
+    here = f"Python {sys.version_info[0]}.{sys.version_info[1]} on {os.uname().machine}"
+    assert f"does the package index have it for {here}?" in error["next"]
+    assert named in error["next"]
+    assert "offline" not in error["next"]
+
+
+@pytest.mark.parametrize("remote", [True, False])
+def test_a_node_with_an_older_python(tmp_path: Path, remote: bool) -> None:
+    request = {"store": str(tmp_path), "name": "env", "key": "a" * 64, "python": "3.99", "remote": remote}
+    error = call("venv", request).last
+    assert error["what"] == "image env needs a newer Python on this node"
+    if remote:
+        assert (
+            error["next"]
+            == 'install python3.99 on that node, and set python = "python3.99" in its table of config.toml'
+        )
+    else:
+        assert "SPARKBUILD_PYTHON=python3.99 ./doitw" in error["next"]
 
 
 def test_a_url_that_is_not_reached(tmp_path: Path, closed: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from sparkbuild.agent.machine import logins
-from sparkbuild.agent.machine.procs import _is_loopback, listens_on_loopback_alone
+from sparkbuild.agent.machine.procs import Glance, Listener
 
 
 @contextmanager
@@ -47,16 +47,22 @@ def test_by_the_kernel(hosts: tuple[str, ...], alone: bool) -> None:
     if any(":" in host for host in hosts) and not socket.has_dualstack_ipv6():
         hosts, alone = ("127.0.0.1",), True
     with listening(*hosts) as port:
-        assert listens_on_loopback_alone(port) is alone
-    assert listens_on_loopback_alone(port) is False, "nobody does"
+        assert Glance().is_loopback_alone(port) is alone
+    assert Glance().is_loopback_alone(port) is False, "nobody does"
 
 
 @pytest.mark.parametrize(
     ("row", "is_it"),
-    [("0100007F", True), ("00000000", False), ("0B00000A", False), ("0000000000000000FFFF00000100007F", True)],
+    [
+        ("0100007F", True),
+        ("00000000", False),
+        ("0B00000A", False),
+        ("0000000000000000FFFF00000100007F", True),
+        ("B80D012000000000000000000000007F", False),
+    ],
 )
 def test_rows_of_a_little_endian_machine(row: str, is_it: bool) -> None:
-    assert _is_loopback(row) is is_it
+    assert Listener(0, row).loopback is is_it
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,25 @@ def weights(data: bytes = b"w" * 4000) -> bytes:
     return struct.pack("<Q", len(header)) + header + data
 
 
+def gguf(order: str = "<", kind: int = 8) -> bytes:
+    """A GGUF file with some keys, and two tensors: 64 elements of Q8_0, and 3 of a type that nobody knows."""
+
+    def text(name: bytes) -> bytes:
+        return struct.pack(f"{order}Q", len(name)) + name
+
+    def number(value: int, form: str = "I") -> bytes:
+        return struct.pack(order + form, value)
+
+    keys = text(b"general.alignment") + number(4) + number(64)
+    keys += text(b"tokens") + number(9) + number(8) + number(2, "Q") + text(b"a") + text(b"bc")
+    keys += text(b"scores") + number(9) + number(6) + number(2, "Q") + bytes(8)
+    keys += text(b"name") + number(kind) + text(b"x")
+    tensors = text(b"w") + number(2) + number(32, "Q") + number(2, "Q") + number(8) + number(0, "Q")
+    tensors += text(b"v") + number(1) + number(3, "Q") + number(77) + number(64, "Q")
+    header = b"GGUF" + number(3) + number(2, "Q") + number(4, "Q") + keys + tensors
+    return header + bytes(-len(header) % 64) + b"w" * 68
+
+
 def folder_of(root: Path, files: dict[str, bytes]) -> Path:
     for name, data in files.items():
         path = root / name
@@ -69,11 +88,33 @@ CASES: dict[str, tuple[dict[str, bytes], str]] = {
     "a pointer of a tokenizer": ({"tokenizer.json": POINTER}, "git-lfs"),
     "empty": ({"model.safetensors": b""}, "empty"),
     "an empty gguf": ({"m.gguf": b""}, "empty"),
+    "a truncated gguf": ({"m.gguf": gguf()[:-1]}, "truncated"),
+    "a truncated gguf of the other order": ({"m.gguf": gguf(">")[:-1]}, "truncated"),
+    "a gguf cut in its header": ({"m.gguf": gguf()[:60]}, "within its header"),
+    "a gguf of zeros": ({"m.gguf": bytes(5000)}, "begins with zeros"),
+    "a gguf with a value of no type": ({"m.gguf": gguf(kind=99)}, "unknown type"),
     "truncated": ({"model.safetensors": weights()[:-1]}, "truncated"),
     "cut in its header": ({"model.safetensors": weights()[:20]}, "within its header"),
     "zeros": ({"model.safetensors": bytes(5000)}, "impossible length"),
     "an index that was cut off": ({"model.safetensors.index.json": b'{"weight_map": {"t": "b.safeten'}, "cut off"),
 }
+
+
+@pytest.mark.parametrize("data", [gguf(), gguf(">"), gguf() + b"more", b"<html>"])
+def test_a_gguf_that_is_whole_or_none(tmp_path: Path, data: bytes) -> None:
+    assert [file.name for file in planned(folder_of(tmp_path / "m", {"m.gguf": data})).files] == ["m.gguf"]
+
+
+def test_a_real_gguf(tmp_path: Path, model_file: Path) -> None:
+    """Of an engine's own: all of it is a whole file, and one byte less is not."""
+    folder = tmp_path / "m"
+    folder.mkdir()
+    with model_file.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        (folder / "m.gguf").write_bytes(file.read())
+    assert planned(folder).files
+    os.truncate(folder / "m.gguf", size - 64)
+    assert "truncated" in refused(folder)["what"]
 
 
 @pytest.mark.parametrize("name", CASES)

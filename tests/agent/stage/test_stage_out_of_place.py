@@ -145,6 +145,23 @@ def test_others_can_read_what_is_staged_and_not_write_it(dst: Path, make: Make, 
     assert set(modes.values()) == {"0o644"}
 
 
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("name", "mode"), [("", 0o700), ("sub", 0o750), ("sub/b.bin", 0o600)])
+def test_data_that_others_cannot_read_is_told(dst: Path, make: Make, name: str, mode: int, full: bool) -> None:
+    """As an earlier version staged it under umask 077. It is whole, so it is not staged anew: the look says it."""
+    request = request_for(dst, {"a.bin": make("a.bin", 9), "sub/b.bin": make("b.bin", 10)})
+    assert call("stage", request).code == 0
+    assert look(dst, full=full)["closed"] == ""
+    path = dst / name if name else dst
+    path.chmod(mode)
+    for _ in range(2):  # the second look has only stamps to compare
+        fact = look(dst, full=full)
+        assert (fact["closed"], problems(fact)) == (str(path), [])
+    subprocess.run(["chmod", "-R", "go+rX", dst], check=True)
+    fact = look(dst, full=full)
+    assert (fact["closed"], problems(fact)) == ("", [])
+
+
 def test_a_file_that_is_a_hard_link_of_its_source(dst: Path, make: Make) -> None:
     """It gets content of its own; that its source has a name less by that is no change of the source."""
     source = make("a.bin", 9 * MIB)

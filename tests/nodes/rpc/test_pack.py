@@ -42,6 +42,16 @@ def test_a_request_that_a_login_shell_read_some_of(tmp_path: Path) -> None:
     assert not cut.stderr, "no traceback"
 
 
+def test_a_way_to_the_code_that_cannot_be_looked_at(tmp_path: Path) -> None:
+    """A path that the kernel refuses to walk: the answer is that there is no such code, not a traceback."""
+    said = shell(pack.start_command(sys.executable, "facts"), request(tmp_path / ("x" * 300)))
+    assert not said.stderr
+    assert json.loads(ours(said.stdout))["fits"] is True
+    gone = shell(pack.start_command(sys.executable, "facts").replace("w=way(f)", "raise OSError"), request(tmp_path))
+    assert not gone.stderr
+    assert gone.returncode == pack.NOT_THERE
+
+
 def test_the_archive_is_the_same_each_time() -> None:
     first, name = pack.archive(), pack.name()
     for cached in (pack.archive, pack.name, pack._sources):

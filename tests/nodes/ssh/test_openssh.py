@@ -147,3 +147,18 @@ def test_nodes_of_this_machine_ask_no_ssh(home: Path, monkeypatch: pytest.Monkey
         nodes.target("dgx1")
     assert asked.exists()
     nodes.close()
+
+
+def test_files_of_revoked_keys(home: Path) -> None:
+    assert target(home, "Host dgx1\n RevokedHostKeys ~/bad\n").revoked == (f"{home}/bad",)
+    assert target(home, "Host dgx1\n RevokedHostKeys %d/bad-of-%h\n").revoked == (f"{home}/bad-of-dgx1",)
+    assert target(home, "Host dgx1\n RevokedHostKeys none\n").revoked == ()
+    assert target(home, "Host dgx2\n RevokedHostKeys ~/bad\n").revoked == ()
+
+
+def test_a_command_that_knows_hosts_is_refused_by_name(home: Path) -> None:
+    with pytest.raises(NodeError, match="KnownHostsCommand is not followed here") as raised:
+        target(home, "Host dgx1\n KnownHostsCommand /bin/keys %H\n")
+    assert "/bin/keys" in raised.value.found
+    target(home, "Host dgx1\n KnownHostsCommand none\n")
+    target(home, "Host dgx2\n KnownHostsCommand /bin/keys %H\n")
