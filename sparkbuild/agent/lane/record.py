@@ -35,11 +35,13 @@ def read(store: str, recipe: str) -> LaneRecord | Unread | None:
     """
     path = os.path.join(folder(store, recipe), "lane.json")
     try:
-        found = read_json(path)
+        found = unread.foreign(store, recipe, path) or read_json(path)
     except PermissionError:
         return unread.closed(recipe, path)
     except OSError as error:
         return unread.Unread(recipe, path, error.strerror or str(error))
+    if isinstance(found, unread.Unread):
+        return found
     if found is None:
         return unread.Unread(recipe, path, "it holds no table") if os.path.lexists(path) else None
     if found.get("format") != LANE_FORMAT:

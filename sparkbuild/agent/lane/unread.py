@@ -1,4 +1,4 @@
-"""Records of lanes that cannot be read: another user's, and what is no record. One of them is a row of its own, and
+"""Records of lanes that cannot be gone by: another user's, and what is no record. One of them is a row of its own, and
 keeps nobody from seeing the others.
 """
 
@@ -45,7 +45,7 @@ class Unread(NamedTuple):
         if not self.user:
             return f"the record of lane {self.recipe} is none ({self.why}): {self.path}"
         since = time.strftime(" since %Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since)) if self.since else ""
-        return f"lane {self.recipe} is of user {self.user}{since}, who alone may read its record ({self.path})"
+        return f"lane {self.recipe} is of user {self.user}{since}, {self.why} ({self.path})"
 
     @property
     def may_run(self) -> bool:
@@ -64,8 +64,24 @@ class Unread(NamedTuple):
         return AgentError(self.text, kind="node", next=self.advice)
 
 
+def foreign(store: str, recipe: str, path: str) -> Unread | None:
+    """Of a record that somebody else wrote, in a store that others may write to: by it, stop would end whatever process
+    they name, with our rights. Ours are those of root, of us and of the store's owner, in a real folder of these.
+    """
+    for place in (os.path.dirname(path), path):
+        try:
+            seen = os.lstat(place)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if seen.st_uid not in {0, os.geteuid(), os.stat(store).st_uid}:
+            user = procs.name_of(seen.st_uid) or f"uid {seen.st_uid}"
+            return Unread(recipe, path, "whose record is not gone by", user, seen.st_mtime, seen.st_uid)
+    return None
+
+
 def closed(recipe: str, path: str) -> Unread:
     """Of a record that this user may not read."""
+    why = "who alone may read its record"
     for place in (path, os.path.dirname(path), os.path.dirname(os.path.dirname(path))):
         try:
             seen = os.stat(place)
@@ -73,8 +89,8 @@ def closed(recipe: str, path: str) -> Unread:
             continue
         since = seen.st_mtime if place != os.path.dirname(os.path.dirname(path)) else 0.0
         user = procs.name_of(seen.st_uid) or f"uid {seen.st_uid}"
-        return Unread(recipe, path, "permission denied", user, since, seen.st_uid)
-    return Unread(recipe, path, "permission denied", "another")
+        return Unread(recipe, path, why, user, since, seen.st_uid)
+    return Unread(recipe, path, why, "another")
 
 
 def wrong(found: dict[str, Any]) -> str:

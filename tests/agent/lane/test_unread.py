@@ -154,6 +154,29 @@ def test_the_lane_of_another_user_in_the_same_store(place: Place) -> None:
 
 
 @root_only
+@pytest.mark.parametrize("which", ["the record", "its folder"])
+def test_a_record_that_somebody_else_wrote_is_not_gone_by(place: Place, which: str) -> None:
+    """In a store that others may write to: it may name any process, and we would end that."""
+    assert place.launch().code == 0
+    until(lambda: place.fact()["answers"])
+    folder = place.folder / "store/lanes/demo"
+    theirs = folder / "lane.json" if which == "the record" else folder
+    (folder / "lane.json").chmod(0o644)
+    os.chown(theirs, 65534, 65534)
+    seen = place.fact()
+    assert "alive" not in seen
+    assert seen["problem"].startswith("lane demo is of user nobody since 20")
+    assert "whose record is not gone by" in seen["problem"]
+    stopped = place.stop()
+    assert stopped.code == 1
+    assert stopped.last["what"].startswith("lane demo is of user nobody since 20")
+    assert place.launch().code == 1
+    os.chown(theirs, 0, 0)
+    assert place.fact()["answers"], "it was not ended"
+    assert place.stop().last["stopped"]
+
+
+@root_only
 def test_a_store_that_others_use_is_not_to_be_taken(place: Place) -> None:
     assert place.launch().code == 0
     request = {"store": str(place.folder / "store"), "sha256": "a" * 64, "filename": "x", "wheel": "", "url": "file:x"}
