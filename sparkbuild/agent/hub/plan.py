@@ -18,7 +18,7 @@ from sparkbuild.agent.hub import links as hublinks, repo as hubrepo
 from sparkbuild.agent.hub.links import Place
 from sparkbuild.agent.hub.repo import Entry, Tree
 from sparkbuild.agent.ledger.titles import title
-from sparkbuild.agent.source import shards, sparse as localrows, whole
+from sparkbuild.agent.source import downloads, shards, sparse as localrows, whole
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.version import Version
 from sparkbuild.agent.source.wish import Link, Wanted, Wish
@@ -108,7 +108,23 @@ def _refuse_incomplete(asked: _Asked) -> None:
 
 
 def _refuse_unfinished(asked: _Asked) -> None:
-    """Without a tree nobody knows which file a broken off download is of, nor whether it is of this revision."""
+    """Without a tree nobody knows which file a broken off download is of, nor whether it is of this revision; and a
+    file of the snapshot that is no link is only what its name says.
+    """
+    linked = {entry.path for entry in (*asked.wanted, *asked.skipped) if entry.text}
+    folders = {os.path.dirname(entry.path) for entry in asked.wanted}
+    there = [os.path.join(folder, name) for folder in folders for name in nas.names(asked.path(folder).rstrip("/"))]
+    begun = downloads.begun([path for path in there if not matching(path, asked.globs)])
+    left = sorted(path for file, path in begun.items() if not {file, path} & linked)
+    if left:
+        raise AgentError(
+            "a download into the snapshot did not end",
+            kind="integrity",
+            where=asked.snapshot,
+            found=hubrepo.shown(left),
+            wanted="whole files, or links to blobs",
+            next=f"{_download(asked)}; what is left of a download that did end: put it into `skip`, or remove it",
+        )
     blobs = nas.names(f"{asked.place.path}/blobs")
     parts = [name for name in blobs if name.endswith(".incomplete") and name.partition(".")[0] not in blobs]
     if parts:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger.ledger import safe_name
 from sparkbuild.agent.rows import split as rowsplit
-from sparkbuild.agent.source import safetensors, shards
+from sparkbuild.agent.source import downloads, safetensors, shards
 from sparkbuild.agent.source.safetensors import Header, Tensor
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.source.version import Version
@@ -229,6 +229,16 @@ class Model:
                     found=repr(name),
                     wanted="the name of a file beside it",
                     next=_AGAIN,
+                )
+            left = downloads.begun(self._names).get(name)
+            if left is not None:
+                raise AgentError(
+                    "a download of a file of the model did not end",
+                    kind="integrity",
+                    where=self.path(name),
+                    found=f"{left} is there",
+                    wanted="a whole file",
+                    next=f"download it again; or, when that did end, remove {self.path(left)}",
                 )
             self._shards[name] = _shard(name, self.path(name))
         return self._shards[name]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.disk import nas
@@ -19,7 +19,7 @@ from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.hub.repo import files, shown
 from sparkbuild.agent.ledger.ledger import OURS, SAFE_NAMES, safe_name
-from sparkbuild.agent.source import halfstaged, localdir, shards, version as versions, whole
+from sparkbuild.agent.source import downloads, halfstaged, localdir, shards, version as versions, whole
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
@@ -56,8 +56,9 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     _refuse_nothing(path, everything, members, wanted)
     notes, unfinished = _notes(top, tools)
     missing = _missing(top, everything, wanted, {*notes, *unfinished})
+    begun = _begun(everything, {found.name for found in wanted}, skip, notes)
     _refuse_missing(
-        path, [name for name in missing if matching(name, members) and not matching(name, skip)], unfinished
+        path, [name for name in missing if matching(name, members) and not matching(name, skip)], unfinished, begun
     )
     files, outside = [], {}
     for found in wanted:
@@ -118,18 +119,31 @@ def _missing(top: str, everything: list[_Found], wanted: list[_Found], told: set
     return shards.missing([found.name for found in wanted], named, [found.name for found in everything])
 
 
-def _refuse_missing(path: str, missing: list[str], unfinished: list[str]) -> None:
-    if not missing:
+def _begun(
+    everything: list[_Found], wanted: Collection[str], skip: list[str], notes: Collection[str]
+) -> dict[str, str]:
+    """See downloads.begun, for wanted files. What hub downloads noted of a file proves it better than a name does."""
+    begun = downloads.begun([found.name for found in everything if not matching(found.name, skip)])
+    return {name: left for name, left in begun.items() if name not in notes and (name in wanted or left in wanted)}
+
+
+def _refuse_missing(path: str, missing: list[str], unfinished: list[str], begun: dict[str, str]) -> None:
+    if not missing and not begun:
         return
-    broken_off = [name for name in missing if name in unfinished]
-    more = f"; downloads that did not end: {shown(broken_off)}" if broken_off else ""
+    gone = [name for name in missing if not name.endswith(".incomplete")]  # such a one is there: of which, nobody says
+    broken_off = [name for name in missing if name in unfinished] + [
+        f"{name} ({os.path.basename(left)} is there)" for name, left in begun.items()
+    ]
+    found = [f"{files(len(gone))} missing: {shown(gone)}"] if gone else []
+    found += [f"downloads that did not end: {shown(broken_off)}"] if broken_off else []
+    advice = "download or copy again what is missing; or put what is not needed into `skip`"
     raise AgentError(
         "the folder to stage from is not whole",
         kind="integrity",
         where=path,
-        found=f"{files(len(missing))} missing: {shown(missing)}{more}",
+        found="; ".join(found),
         wanted="every file of a sharded set, of an index, and of what was downloaded there",
-        next="download or copy again what is missing; or put what is not needed into `skip`",
+        next=f"{advice}, also what a download left that did end" if begun else advice,
     )
 
 

@@ -12,18 +12,16 @@ import re
 from collections.abc import Collection, Iterable
 
 from sparkbuild.agent.disk import nas
+from sparkbuild.agent.source.shardindex import WANTED, ShardIndex, file_names
 from sparkbuild.agent.wire.protocol import AgentError
 
 INDEXES = (".safetensors.index.json", ".bin.index.json")
 _SHARD = re.compile(r"(.*)-(\d{2,})-of-(\d{2,})\.(safetensors|bin|gguf)", re.DOTALL)
 _MOST = 10_000  # shards of a set that anybody has: a name may say any number
-# An index of 100,000 tensors is 9 MB, and ten times as much once it is parsed: more memory than the agent may take.
-# Its only values that end so are those of `weight_map`.
-_NAMED = re.compile(rb':\s*("[^"\\]{0,255}(?:\\.[^"\\]{0,255}){0,255}\.(?:safetensors|bin)")')
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BLOCK = 1 << 20
 _PIECE = 64 << 10
-_CARRY = 2048  # bytes; the name of a file is shorter, escaped or not
+_AGAIN = "compare it with the one it was downloaded or copied from, and fetch it again"
 _LONGEST = 1 << 20  # bytes of a string in an index, far more than any name has
 
 
@@ -51,21 +49,31 @@ def of_sets(paths: Iterable[str]) -> set[str]:
 
 
 def of_index(path: str, name: str) -> set[str]:
-    """The files that an index at `path` names, as paths beside `name`. Raises AgentError for one that was cut off."""
+    """The files that an index at `path` names, as paths beside `name`. Raises AgentError, kind integrity, for one that
+    was cut off, and for what is no index.
+    """
 
-    def look() -> tuple[set[bytes], bool]:
-        found, rest, whole = set[bytes](), b"", Whole()
+    def look() -> tuple[ShardIndex, bool]:
+        index = ShardIndex()
         for block in nas.blocks(path, _BLOCK):
-            whole.feed(block)
-            rest = rest[-_CARRY:] + block
-            found |= set(_NAMED.findall(rest))
-        return found, whole.is_whole
+            index.feed(block)
+        return index, index.end()
 
-    found, is_whole = nas.patient(path, look)
+    index, is_whole = nas.patient(path, look)
     if not is_whole:
         raise cut_off(path)
+    names, odd = file_names(index.names)
+    if index.problem or odd:
+        raise AgentError(
+            "the index of a model is none",
+            kind="integrity",
+            where=path,
+            found=index.problem or f"its weight_map names {odd}, which can be no file beside it",
+            wanted=WANTED,
+            next=_AGAIN,
+        )
     folder = os.path.dirname(name)
-    return {os.path.join(folder, text) for text in map(unquoted, found) if text}
+    return {os.path.join(folder, text) for text in names}
 
 
 def unquoted(text: bytes) -> str:
@@ -84,7 +92,7 @@ def cut_off(path: str) -> AgentError:
         where=path,
         found="not all that is opened in it is closed",
         wanted="a JSON object",
-        next="compare it with the one it was downloaded or copied from, and fetch it again",
+        next=_AGAIN,
     )
 
 

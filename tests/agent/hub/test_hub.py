@@ -499,9 +499,17 @@ def test_names_that_no_cache_has(source: Path) -> None:
             hub.wish({"kind": "hub-mirror", "cache": str(source), "repo": repo}, "/", Archives())
 
 
-def test_unfinished_files_in_a_snapshot_stay_behind(source: Path) -> None:
+def test_unfinished_files_in_a_snapshot(source: Path) -> None:
     cache = usual(source)
+    linked = next(path for path in cache.snapshot.iterdir() if path.is_symlink())
+    linked.with_name(f"{linked.name}.incomplete").write_bytes(b"what is left of a download that ended")
+    assert planned(source).about["files"] == 4
     (cache.snapshot / "model.bin.incomplete").write_bytes(b"half")
+    with pytest.raises(AgentError, match="a download into the snapshot did not end") as caught:
+        planned(source)
+    assert caught.value.fields["found"] == "model.bin.incomplete"
+    assert planned(source, skip=["*.incomplete"]).about["files"] == 4
+    cache.write_tree()
     assert planned(source).about["files"] == 4
 
 

@@ -16,6 +16,7 @@ import pytest
 from huggingface_hub._local_folder import _short_hash, get_local_download_paths, write_download_metadata
 
 from sparkbuild.agent.source.opened import Archives
+from sparkbuild.agent.source.shardindex import ShardIndex
 from sparkbuild.agent.source.wish import Wish, of_request
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.staging import words
@@ -97,7 +98,30 @@ CASES: dict[str, tuple[dict[str, bytes], str]] = {
     "cut in its header": ({"model.safetensors": weights()[:20]}, "within its header"),
     "zeros": ({"model.safetensors": bytes(5000)}, "impossible length"),
     "an index that was cut off": ({"model.safetensors.index.json": b'{"weight_map": {"t": "b.safeten'}, "cut off"),
+    "an index that is a list": ({"model.safetensors.index.json": b"[]"}, "a list stands where"),
+    "an index that is a word": ({"model.safetensors.index.json": b"null"}, "null stands where"),
+    "an index that is no JSON": ({"model.safetensors.index.json": b'{"weight_map" "x"}'}, "it is no JSON"),
+    "an index with half a word": ({"model.safetensors.index.json": b'{"weight_map": {}, "a": tru}'}, "no JSON: tru"),
+    "an index without a map": ({"model.safetensors.index.json": b'{"metadata": {"weight_map": {}}}'}, "no weight_map"),
+    "an index whose map is a list": ({"pytorch_model.bin.index.json": b'{"weight_map": ["a.bin"]}'}, "is a list"),
+    "an index that names a number": ({"model.safetensors.index.json": b'{"weight_map": {"t": 5}}'}, "has 5 for"),
+    "an index that names a list": ({"model.safetensors.index.json": b'{"weight_map": {"t": []}}'}, "has a list"),
+    "an index that leaves": (
+        {"model.safetensors.index.json": b'{"weight_map": {"a": "../../etc/passwd", "t": "config.json"}}'},
+        '"../../etc/passwd"',
+    ),
+    "an index that names nothing": ({"model.safetensors.index.json": b'{"weight_map": {"t": ""}}'}, 'names ""'),
+    "two indexes in one": ({"model.safetensors.index.json": b'{"weight_map": {}}{"weight_map": {}}'}, "nothing more"),
 }
+BEGUN = {
+    "a download beside": ({"model.gguf": b"GGUF old", "model.gguf.incomplete": b"GGUF ne"}, "model.gguf.incomplete"),
+    "a download of aria2": ({"model.gguf": bytes(500), "model.gguf.aria2": b"\0\1"}, "model.gguf.aria2"),
+    "a download of a browser": ({"q4/m.bin": b"", "q4/m.bin.crdownload": b"half"}, "m.bin.crdownload"),
+    "a part": ({"m.bin": b"", "m.bin.part": b"half"}, "m.bin.part"),
+    "what rsync writes": ({"m.bin": b"old", ".m.bin.Ab12Cd": b"ne"}, ".m.bin.Ab12Cd"),
+    "a download alone": ({"model.gguf.incomplete": b"GGUF ne"}, "model.gguf.incomplete"),
+}
+CASES |= BEGUN
 
 
 @pytest.mark.parametrize("data", [gguf(), gguf(">"), gguf() + b"more", b"<html>"])
@@ -140,6 +164,41 @@ def test_a_hub_cache_of_real_files_that_is_not_whole(tmp_path: Path, name: str) 
     with pytest.raises(AgentError) as caught:
         of_request({"what": what, "store": "/"}, Archives())
     assert missing in caught.value.fields["what"] + caught.value.fields["found"]
+
+
+@pytest.mark.parametrize("name", BEGUN)
+def test_what_is_left_of_a_download_that_ended_may_be_skipped(tmp_path: Path, name: str) -> None:
+    files, left = BEGUN[name]
+    top = folder_of(tmp_path / "m", {"config.json": b"{}", **files})
+    wanted = next((path for path in files if not path.endswith(left)), "config.json")
+    assert left in refused(top, members=[wanted, "*.json"] if len(files) > 1 else ["**"])["found"]
+    rest = planned(top, skip=["*" + left.partition(" ")[0]])
+    assert {file.name for file in rest.files} == {"config.json", wanted}
+
+
+def test_names_that_are_no_downloads(tmp_path: Path) -> None:
+    files = {".gitignore": b"*", "weights.part": b"x", "m.gguf.part1of2": b"x", ".partial": b"x", "a.download": b"x"}
+    assert {file.name for file in planned(folder_of(tmp_path / "m", files)).files} == set(files)
+
+
+def test_an_index_is_read_in_blocks_of_any_size() -> None:
+    text = json.dumps({"metadata": {"n": [1, -2.5e3, True, {"weight_map": 1}]}, "weight_map": {'a\\"': "x", "b": "y"}})
+    for indent in (text, json.dumps(json.loads(text), indent=2)):
+        data = indent.encode()
+        for size in (1, 2, 3, 7, len(data)):
+            index = ShardIndex()
+            for at in range(0, len(data), size):
+                index.feed(data[at : at + size])
+            assert (index.end(), index.problem, index.names) == (True, "", {b'"x"', b'"y"'})
+            short = ShardIndex()
+            short.feed(data[:-1])
+            assert not short.end()
+
+
+def test_what_is_left_of_an_older_download_is_not_called_missing(tmp_path: Path) -> None:
+    left = f".cache/huggingface/download/config.json.{'ab' * 32}.incomplete"
+    top = folder_of(tmp_path / "m", {"x": b"1", left: b"{"})
+    assert refused(top)["found"] == f"downloads that did not end: config.json.{'ab' * 32}.incomplete"
 
 
 def test_what_is_skipped_may_be_missing(tmp_path: Path) -> None:
