@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import pwd
 import re
@@ -10,12 +11,14 @@ from collections.abc import Mapping
 
 from sparkbuild.core import child
 from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.ssh import configfile
 
 PROGRAM = "ssh"
 SYSTEM = "/etc/ssh/ssh_config"
 TIME = 15.0  # seconds for an answer: `Match exec` runs programs, and canonical names are asked of DNS
 _OLD = re.compile(r"(unknown|illegal) option")  # before OpenSSH 6.8 there was no -G
 _DEFAULT_KEYS = re.compile(r"~/\.ssh/id_[a-z0-9_]+")
+_DEPTH = 16  # of files that include files, as OpenSSH has it
 _INCLUDE = re.compile(r"(?i)(\s*include\s*[=\s]\s*)(.*)")
 _PATHS = re.compile(
     r"(?i)\s*(identityfile|certificatefile|identityagent|userknownhostsfile|globalknownhostsfile|revokedhostkeys)\b"
@@ -99,8 +102,8 @@ def _foreign_home() -> bytes | None:
         pass
     lines: list[str] = []
     try:
-        with open(user_file(), encoding="utf-8", errors="surrogateescape") as file:
-            lines = [_absolute(line, home) for line in file.read().splitlines()]
+        lines = [_absolute(line, home) for line in configfile.read(user_file()).splitlines()]
+        _check_included(lines, 0)
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -108,6 +111,15 @@ def _foreign_home() -> bytes | None:
     known = " ".join(f'"{home}/.ssh/{name}"' for name in ("known_hosts", "known_hosts2"))
     more = ["Match all", f'Include "{SYSTEM}"', "Match all", f"UserKnownHostsFile {known}", ""]
     return "\n".join([*lines, *more]).encode(errors="surrogateescape")
+
+
+def _check_included(lines: list[str], depth: int) -> None:
+    """Raise NodeError when others may write an included file: ssh looks at that only of files that it found itself."""
+    for line in lines:
+        match = _INCLUDE.fullmatch(line)
+        for word in match[2].replace('"', " ").split() if match and depth < _DEPTH else ():
+            for path in sorted(glob.glob(os.path.expanduser(word))):
+                _check_included(configfile.read(path).splitlines(), depth + 1)
 
 
 def _absolute(line: str, home: str) -> str:

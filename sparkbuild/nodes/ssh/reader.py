@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.ssh import openssh
+from sparkbuild.nodes.ssh import configfile, openssh
 from sparkbuild.nodes.ssh.openssh import Options
 
 _DEPTH = 8  # of Include
@@ -73,8 +73,7 @@ def _lines(path: str, depth: int, block: str) -> list[str]:
     after an Include belong to the block that they stood in, not to the last one of the included file.
     """
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().splitlines()
+        lines = configfile.read(path).splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:

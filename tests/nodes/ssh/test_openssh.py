@@ -162,3 +162,25 @@ def test_a_command_that_knows_hosts_is_refused_by_name(home: Path) -> None:
     assert "/bin/keys" in raised.value.found
     target(home, "Host dgx1\n KnownHostsCommand none\n")
     target(home, "Host dgx2\n KnownHostsCommand /bin/keys %H\n")
+
+
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize("what", ["mode", "owner", "included", "pipe", "folder"])
+def test_a_configuration_that_others_may_write_is_not_read(home: Path, what: str) -> None:
+    """It names programs that are run: OpenSSH refuses it, whatever HOME says."""
+    config, more = home / ".ssh/config", home / ".ssh/more"
+    config.write_text("Include more\n" if what == "included" else f"Host *\n ProxyCommand touch {home}/ran\n")
+    more.write_text(f"Host *\n ProxyCommand touch {home}/ran\n")
+    if what == "owner" and os.geteuid():
+        pytest.skip("only root can give a file away")
+    if what in {"pipe", "folder"}:
+        config.unlink()
+        config.mkdir() if what == "folder" else os.mkfifo(config)
+    elif what == "owner":
+        os.chown(config, 65534, 65534)
+    else:
+        (more if what == "included" else config).chmod(0o666)
+    with pytest.raises(NodeError) as caught:
+        Targets({"dgx1": Place("ssh", "/srv/sparkbuild")}).target("dgx1")
+    assert "the ssh configuration" in caught.value.what
+    assert not (home / "ran").exists()

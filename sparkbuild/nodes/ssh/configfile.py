@@ -1,0 +1,45 @@
+"""Reading one file of an ssh configuration, as OpenSSH does: not when anybody else may write to it.
+
+A configuration names programs that are run (ProxyCommand, Match exec), so whoever may write to it may run programs as
+this user. OpenSSH refuses such a file itself ("Bad owner or permissions"), but not one that is named with `-F`.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+
+from sparkbuild.core.errors import NodeError
+
+_MOST = 1 << 20  # bytes
+
+
+def read(path: str) -> str:
+    """The text of the file. Raises OSError when it cannot be read (FileNotFoundError: there is none), NodeError when
+    it is no plain file, is longer than 1 MiB, belongs to neither this user nor root, or others may write to it.
+    """
+    held = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # the open of a pipe would wait for a writer
+    with open(held, "rb") as file:
+        there = os.fstat(held)
+        if not stat.S_ISREG(there.st_mode):
+            raise _unsafe(path, "it is no plain file", "a file", f"ls -ld '{path}'")
+        if there.st_uid not in (0, os.geteuid()) or there.st_mode & 0o022:
+            found = f"it belongs to {_name(there.st_uid)}, mode {stat.S_IMODE(there.st_mode):04o}"
+            wanted = f"a file of {_name(os.geteuid())} or root that nobody else may write to, as OpenSSH wants it"
+            raise _unsafe(path, found, wanted, f"look at what is in it; then chown {_name(os.geteuid())} and chmod 600")
+        content = file.read(_MOST + 1)
+    if len(content) > _MOST:
+        raise _unsafe(path, "more than 1 MiB", "a configuration of ssh", f"ls -ld '{path}'")
+    return content.decode(errors="surrogateescape")
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _unsafe(path: str, found: str, wanted: str, next_: str) -> NodeError:
+    return NodeError("the ssh configuration is not read", where=path, found=found, wanted=wanted, next=next_)
