@@ -92,7 +92,7 @@ def test_a_chain_from_this_machine(three: Rack, op: Yard) -> None:
     blobs = things(op.store)
     size = sum(blob.size for blob in blobs)
     for node in three.nodes:
-        node.rate(200)
+        node.rate(20)  # so slow that a busy machine cannot hide one after the other
     before = [sent(node) for node in three.nodes]
     came = [received(node) for node in three.nodes]
     start = time.monotonic()
@@ -107,7 +107,7 @@ def test_a_chain_from_this_machine(three: Rack, op: Yard) -> None:
     assert size < went[0] < 1.1 * size + MB
     assert went[2] < MB
     assert all(received(node) - start < 1.1 * size + MB for node, start in zip(three.nodes, came, strict=True))
-    assert took < 2.4 * size / (200e6 / 8) + 4, "not one after the other"
+    assert took < 2 * size / (20e6 / 8) + 6, "not one after the other"
     assert all(spool(node) == [] for node in three.nodes)
 
 
