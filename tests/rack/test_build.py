@@ -195,7 +195,9 @@ def test_a_step_without_a_network_fails(yard: Yard) -> None:
 
 def test_a_dockerfile_that_docker_does_not_read(yard: Yard) -> None:
     yard.image(f"{DOCKERFILE}RUNN true\n")
-    assert "unknown instruction: RUNN" in yard.fails("image:tiny").out
+    assert "an instruction that may not stand here" in yard.fails("image:tiny").err, "said before docker is asked"
+    yard.image(f"{DOCKERFILE}EXPOSE banana\n")
+    assert "banana" in yard.fails("image:tiny").out, "what docker alone judges is said in its words"
     assert yard.clean()
 
 
