@@ -24,8 +24,10 @@ class Access:
         self._has_modes = not (os.path.lexists(made) and os.stat(made).st_mode & stat.S_IWOTH)
 
     def problem(self, found: os.stat_result) -> str:
-        """What is wrong with a file, in words that follow its name; "" when nothing is."""
+        """What is wrong with a file, in words that follow its name; "" when nothing is, and for what is no file."""
         text = ""
+        if not stat.S_ISREG(found.st_mode):
+            return ""
         if found.st_uid not in self._owners:
             text = f"belongs to {_name(found.st_uid)}, who may change it"
         elif self._has_modes and os.geteuid() in (0, found.st_uid):
@@ -47,7 +49,7 @@ class Access:
                 found = os.lstat(f"{self._dst}/{name}")
             except OSError:
                 continue
-            text = self.problem(found) if stat.S_ISREG(found.st_mode) else ""
+            text = self.problem(found)
             if text and self.can_mend(found):
                 log(f"took back {self._dst}/{name}: it {text}")
                 with Held(self._dst) as held:
