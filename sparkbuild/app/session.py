@@ -254,19 +254,22 @@ class Session:
 
     def stoppable(self) -> dict[str, tuple[tuple[str, ...], float]]:
         """Recipes whose lane can be stopped: nodes and grace. A lane must stay stoppable while its recipe is broken
-        (where it was to run cannot be read then, so every node is looked at), renamed, removed, or moved to other
-        nodes. Files of this machine are read, and no node is asked.
+        (where it was to run cannot be read then: it is where this workspace noted that it launched it, and where it
+        noted nothing every node is looked at), renamed, removed, or moved to other nodes. Files of this machine are
+        read, and no node is asked.
         """
+        everywhere, all_noted = tuple(self.workspace.config.nodes), places.noted(str(self.root))
         found = {name: (lane.nodes, lane.spec.stop_grace) for name, lane in self.goals.lanes.items()}
         for problem in self.goals.problems:
             folder, _, name = problem.partition("/")
             if folder == "recipes" and name not in found:
-                found[name] = (tuple(self.workspace.config.nodes), GRACE)
+                noted = tuple(node for node in all_noted.get(name, ()) if node in everywhere)
+                found[name] = (noted or everywhere, GRACE)
         for name, node in self.nodes.orphans(found).items():
             found[name] = ((node,), GRACE)
-        for name, noted in places.noted(str(self.root)).items():
+        for name, noted in all_noted.items():
             nodes, grace = found.get(name, ((), GRACE))
-            more = tuple(node for node in noted if node not in nodes and node in self.workspace.config.nodes)
+            more = tuple(node for node in noted if node not in nodes and node in everywhere)
             if nodes or more:
                 found[name] = ((*nodes, *more), grace)
         return found

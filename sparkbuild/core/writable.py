@@ -56,7 +56,7 @@ def _error(path: str, said: str, number: int) -> StateError:
     if disk is not None and disk.f_flag & os.ST_RDONLY:
         found, next_ = (
             f"{said}: the file system is read-only",
-            f"mount | grep ' on '; sudo mount -o remount,rw ... for {place}",
+            f"findmnt -T {place} shows which; sudo mount -o remount,rw that one",
         )
     elif number in _FULL or (disk is not None and disk.f_bavail == 0):
         free = disk.f_bavail * disk.f_frsize if disk is not None else 0

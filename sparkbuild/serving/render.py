@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 
 from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.templates.errors import TemplateError
 from sparkbuild.core.templates.value import fill
 from sparkbuild.serving.fabric import Fabric
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.network import Derived, derive
 
 MASK = "********"
+_LONGEST = 128 << 10  # bytes of one argument or NAME=value with the NUL at its end: Linux's MAX_ARG_STRLEN
 SECRETS = "/run/secrets"  # where a container finds them, one file each
 
 
@@ -141,7 +143,25 @@ def launch(
     leaked = [name for name, value in secrets.items() if value and any(value in text for text in shown)]
     if leaked:
         raise ConfigError(f"the value of secret {leaked[0]} would stand in the command line or a variable", where=where)
+    _refuse_unstartable(spec, argv, env, where)
     return Launch(argv, env, secrets, origins, mounts, tuple(uses), pending)
+
+
+def _refuse_unstartable(spec: LaneSpec, argv: tuple[str, ...], env: Mapping[str, str], where: str) -> None:
+    """Raise TemplateError for what no system starts a program with: known here, before a lane is stopped for it."""
+    texts = {"the first word of serve.command": (spec.command[0], argv[0])}
+    texts |= {f"the argument {word[:40]!r}": (word, word) for word in argv[1:] if word}
+    texts |= {f"variable {name}": (spec.env.get(name, ""), f"{name}={value}") for name, value in env.items()}
+    for what, (written, text) in texts.items():
+        size = len(text.encode(errors="replace"))
+        if not text or "\0" in text or size >= _LONGEST:
+            found = "nothing" if not text else "the character NUL in it" if "\0" in text else f"{size} bytes"
+            wanted = f"a text of less than {_LONGEST} bytes, the most that Linux hands to a program at once"
+            error = TemplateError(f"{what} cannot be handed to a program", where=where, found=found, wanted=wanted)
+            error.next, error.text = "put what is long into a file of the recipe, and name that", written
+            if not text:
+                error.wanted, error.next = "the name or the path of a program", ""
+            raise error
 
 
 def _origins(derived: dict[str, Derived], set_by_recipe: dict[str, str]) -> dict[str, str]:

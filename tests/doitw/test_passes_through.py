@@ -114,3 +114,11 @@ def test_the_version_is_that_of_sparkbuild_and_of_doit(ready: Project) -> None:
     (ready.folder / "sparkbuild").mkdir(exist_ok=True)
     (ready.folder / "sparkbuild/__init__.py").write_text('"""A package."""\n\n__version__ = "7.8.9"\n')
     assert ready.run("--version").stdout.startswith("sparkbuild 7.8.9, doit 0.")
+
+
+def test_a_version_that_cannot_be_written(ready: Project) -> None:
+    argv = ["bash", "-c", "./doitw --version >/dev/full"]
+    done = subprocess.run(argv, cwd=ready.folder, env=ready.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.startswith("ERROR: what this command prints cannot be written\n")
+    assert done.stderr.count("\n") == 2

@@ -223,6 +223,16 @@ def test_a_circle_of_two(tmp_path: Path) -> None:
     assert "top -> eng -> top" in str(problems["images/top"])
 
 
+def test_a_template_that_is_no_text_is_a_mistake_with_its_line(tmp_path: Path) -> None:
+    space(tmp_path, TOML, DOCKERFILE, {})
+    template = tmp_path / "images/eng/Dockerfile.j2"
+    template.write_bytes(template.read_bytes() + b"RUN \xff\n")
+    error = load(tmp_path).problems["images/eng"]
+    assert "images/eng/Dockerfile.j2 is not UTF-8" in str(error)
+    assert f"images/eng/Dockerfile.j2:{DOCKERFILE.count(chr(10)) + 1}" in str(error)
+    assert error.found == "byte 0xff"
+
+
 def variants(value: Any) -> list[Any]:  # noqa: PLR0911 - one for each type
     """Other values in the place of one: each of its parts changed, taken away, put elsewhere."""
     if isinstance(value, msgspec.Struct):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from sparkbuild.agent.docker import fact
+from sparkbuild.agent.docker import buildcache, fact, images
+from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError
 from sparkbuild.agent.docker.loglines import frames, lines
 from sparkbuild.agent.docker.ours import Shelf
@@ -44,6 +46,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_an_answer_of_the_engine(place: str, wire: bytes) -> None:
     with unix(place, wire), bounded(DockerdError):
         Dockerd(place, timeout=3).get("/x")
+
+
+@pytest.mark.parametrize("body", [b"null", b"5", b'"x"', b"[[]]", b"true"])
+def test_an_answer_of_another_shape(place: str, body: bytes) -> None:
+    """What is not docker answers everything with one word: each question is refused, none goes on with it."""
+    with unix(place, answer(body)):
+        engine = DockerWork(place)
+        calls: list[Callable[[], object]] = [
+            lambda: engine.get("/info"), lambda: images.architecture_of(engine), lambda: engine.image("x:1"),
+            lambda: engine.container("x"),
+        ]  # fmt: skip
+        if body != b"[[]]":
+            calls += [engine.containers, engine.images, lambda: images.missing(engine, ["sha256:" + "b" * 64])]
+        for call in calls:
+            with pytest.raises(DockerdError, match="is not docker"):
+                call()
+        assert buildcache.unused_bytes(engine) == 0
 
 
 @given(wire=json_like(IMAGE).map(answer))

@@ -254,3 +254,18 @@ def test_an_output_that_cannot_be_written_is_one_message(doit: Tool) -> None:
     )
     assert done.returncode != 0
     assert "No space left on device" in done.stderr
+
+
+def test_a_broken_recipe_is_stopped_where_it_was_launched(doit: Tool) -> None:
+    """Nodes that never had the lane are not asked for it: one that is off would be told as where it may still run."""
+    config = doit.root / "config.toml"
+    config.write_text(
+        config.read_text()
+        + '\n[nodes.off]\nconnection = "ssh"\nstore = "/srv/s"\naddress = "127.0.0.1"\nport = 1\nuser = "nobody"\n'
+    )
+    (doit.root / "recipes" / "r" / "recipe.toml").write_text("cluster = = 1\n")
+    assert "off" in doit.fails("stop:r").text
+    noted = doit.root / ".sparkbuild/lanes/r"
+    noted.mkdir(parents=True)
+    (noted / "dgx1").touch()
+    assert "lane r does not run on dgx1" in doit.ok("stop:r").out

@@ -84,6 +84,17 @@ def test_what_only_looks_works(space: Space, words: list[str]) -> None:
 def test_what_writes_says_so(space: Space, words: list[str]) -> None:
     done = space.doit(*words)
     assert "Traceback" not in done.text, done
+    assert done.code != 2, "an error of sparkbuild itself"
     if done.code:
         assert "the workspace cannot be written to" in done.text, done
         assert "next:" in done.text
+
+
+def test_what_cannot_be_forgotten_is_not_said_to_be(space: Space) -> None:
+    """State that cannot be read counts as empty, of which there is nothing to forget."""
+    done = space.doit("forget", "touch")
+    assert ("forgetting touch" in done.out) == (done.code == 0), done
+    if (space.root / "filler").exists():
+        return  # its state file has room for a change of what is in it
+    assert (done.code, done.out) == (3, "")
+    assert "the workspace cannot be written to" in done.text

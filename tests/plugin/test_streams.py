@@ -50,8 +50,9 @@ def test_work_is_done_whatever_streams_are_closed(doit: Tool) -> None:
     assert not any(b"out\n" in file.read_bytes() for file in (doit.root / ".sparkbuild").glob("state.db*"))
 
 
-@pytest.mark.parametrize("command", ["list", "plan", "help", "completion bash"])
+@pytest.mark.parametrize("command", ["list", "plan", "help", "completion bash", "touch", "-n 2 touch", "forget touch"])
 def test_output_that_cannot_be_written_is_said(doit: Tool, command: str) -> None:
+    (doit.root / "dodo.py").write_text(DODO + '\ndef task_touch():\n    return {"actions": [Proc(["true"])]}\n')
     done = shell(doit, f"$doit {command} >/dev/full")
     assert done.returncode == 3
     assert done.stderr.startswith("ERROR: what this command prints cannot be written\n  found:  No space left")

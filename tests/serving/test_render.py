@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.secrets import parse_secrets, read_secrets
+from sparkbuild.core.templates.errors import TemplateError
 from sparkbuild.serving.fabric import alone
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.render import MASK, Launch, Rank, launch
@@ -90,6 +92,31 @@ def test_an_unknown_name(changes: dict[str, Any]) -> None:
     assert "there is no `weight` in `staged`" in raised.value.found
     assert "staged.elsewhere, staged.weights" in raised.value.wanted
     assert "image.files, image.python" in raised.value.wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "found"),
+    [
+        ({"command": ("",)}, "the first word of serve.command", "nothing"),
+        ({"command": ("{{ fabric.gid_index }}", "x")}, "the first word of serve.command", "nothing"),
+        ({"command": ("x", "y" * 131_072)}, f"the argument {'y' * 40!r}", "131072 bytes"),
+        ({"args": ("é" * 70_000,)}, f"the argument {'é' * 40!r}", "140000 bytes"),
+        ({"env": {"LONG": "v" * 131_067}}, "variable LONG", "131072 bytes"),
+        ({"args": ("a\0b",)}, "the argument 'a\\x00b'", "the character NUL in it"),
+    ],
+)
+def test_what_no_program_can_be_started_with(changes: dict[str, Any], what: str, found: str) -> None:
+    """A launch would stop the lane that serves, and then fail."""
+    with pytest.raises(TemplateError) as caught:
+        filled(**changes)
+    assert (caught.value.what, caught.value.found) == (f"{what} cannot be handed to a program", found)
+
+
+def test_the_longest_that_a_program_can_be_started_with() -> None:
+    made = filled(command=("/bin/true", "y" * 131_071, ""), env={"LONG": "v" * 131_066})
+    subprocess.run(made.argv, env=made.env, check=True)
+    with pytest.raises(OSError, match="Argument list too long"):
+        subprocess.run((*made.argv, "y" * 131_072), env=made.env, check=False)
 
 
 def test_secrets_reach_the_process_and_nothing_that_is_shown() -> None:

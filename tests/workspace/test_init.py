@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -208,6 +209,17 @@ def test_the_command(tmp_path: Path) -> None:
     assert again.returncode == 1
     assert "nothing was written" in again.stderr
     assert "Traceback" not in again.stderr
+
+
+@pytest.mark.parametrize("words", ["--version", "init made"])
+def test_output_that_cannot_be_written_is_said(tmp_path: Path, words: str) -> None:
+    argv = ["bash", "-c", f"{sys.executable} -m sparkbuild {words} >/dev/full"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.startswith("ERROR: what this command prints cannot be written\n  found:  No space left")
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "made/config.toml").exists() == ("made" in words)
 
 
 def test_main_returns_its_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -333,3 +333,9 @@ def test_what_no_program_can_be_started_with_is_a_mistake_of_the_recipe(root: Pa
 def test_an_argument_that_ends_in_the_middle_is_a_mistake_of_the_recipe(root: Path) -> None:
     error = broken(root, "port = 8000\n", 'port = 8000\nargs = ["--x", "a\\u0000b"]\n')
     assert "text without the character NUL" in str(error)
+
+
+def test_requirements_that_are_no_text(root: Path) -> None:
+    image = next(path for path in (root / "images").iterdir() if (path / "requirements.lock").exists())
+    (image / "requirements.lock").write_bytes(b"# one\n\xff\n")
+    assert "requirements.lock is not UTF-8" in str(load(root).problems[f"images/{image.name}"])

@@ -19,7 +19,7 @@ def unused_bytes(engine: Dockerd) -> int:
         found = engine.get("/system/df?type=build-cache")
     except DockerdError:  # before 23, docker counts all of its disk for that, which may take minutes
         return 0
-    rows = found.get("BuildCache") if isinstance(found, dict) else None
+    rows = found.get("BuildCache")
     return sum(int(row.get("Size") or 0) for row in rows or () if _may_go(row))
 
 

@@ -97,8 +97,7 @@ class DockerWork(Dockerd):
 
     def images(self) -> list[dict[str, Any]]:
         """A short row (ImageList) for each image, also those without a name."""
-        found = self.get("/images/json?all=1")
-        return found if isinstance(found, list) else []
+        return self.rows("/images/json?all=1")
 
     def _do(self, method: str, target: str, wanted: set[int], content: bytes = b"") -> bytes:
         try:

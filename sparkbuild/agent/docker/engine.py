@@ -43,13 +43,32 @@ class Dockerd:
         self.socket = socket
         self.timeout = timeout
 
-    def get(self, path: str) -> Any:
-        """The JSON that a path answers, its known fields of their types (`shaped`); the path is quoted already."""
+    def get(self, path: str) -> dict[str, Any]:
+        """The JSON object that a path answers, its known fields of their types (`shaped`); the path is quoted
+        already.
+        """
+        found = self._json(path)
+        if not isinstance(found, dict):
+            raise self._another_shape(path, found, "an object")
+        return found
+
+    def rows(self, path: str) -> list[dict[str, Any]]:
+        """The same for a path that answers a list of objects, each of which has its `Id`."""
+        found = self._json(path)
+        if not isinstance(found, list):
+            raise self._another_shape(path, found, "a list")
+        return [row for row in found if isinstance(row, dict) and "Id" in row]
+
+    def _json(self, path: str) -> Any:
         try:
             with self._open(path) as answer:
                 return shaped(json.loads(answer.body(LIMIT)))
         except (OSError, ValueError, RecursionError) as error:
             raise self.silent(error) from None
+
+    def _another_shape(self, path: str, found: Any, wanted: str) -> DockerdError:
+        answered = f"{path.partition('?')[0]} gives {one_line(json.dumps(found), 60)}, not {wanted}"
+        return DockerdError(f"what answers on {self.socket} is not docker: {answered}")
 
     def container(self, name_or_id: str) -> dict[str, Any] | None:
         """All of one container (ContainerInspect), by its name, its id, or 12 or more digits of that. `Id`, `Name`,
@@ -75,13 +94,9 @@ class Dockerd:
         return found if any(tag == reference or tag.endswith(f"/{reference}") for tag in tags) else None
 
     def containers(self, label: str = "") -> list[dict[str, Any]]:
-        """A short row (ContainerList) for each container, running or not; with `label` ("name" or "name=value"). Each
-        has its `Id`.
-        """
+        """A short row (ContainerList) for each container, running or not; with `label` ("name" or "name=value")."""
         chosen = f"&filters={quote(json.dumps({'label': [label]}))}" if label else ""
-        found = self.get(f"/containers/json?all=1{chosen}")
-        listed = found if isinstance(found, list) else []
-        rows = [row for row in listed if isinstance(row, dict) and "Id" in row]
+        rows = self.rows(f"/containers/json?all=1{chosen}")
         # an engine that does not know the filter gives all
         return [row for row in rows if not label or label.partition("=")[0] in (row.get("Labels") or {})]
 
@@ -109,12 +124,11 @@ class Dockerd:
         if not name:
             return None
         try:
-            found = self.get(path)
+            return self.get(path)
         except DockerdError as error:
             if error.status == 404:
                 return None
             raise
-        return found if isinstance(found, dict) else None
 
     def _open(self, path: str) -> Answer:
         """An answer with status 200; DockerdError for any other."""

@@ -57,7 +57,7 @@ def missing(engine: Dockerd, layers: list[str]) -> list[str]:
     many of the lowest layers any other image begins with.
     """
     most = 0
-    rows = engine.get("/images/json?all=1") if layers else []
+    rows = engine.rows("/images/json?all=1") if layers else []
     for row in rows:
         found = engine.image(str(row["Id"]).partition(":")[2])
         have = layers_of(found or {})

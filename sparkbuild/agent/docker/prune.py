@@ -111,7 +111,7 @@ def _chosen(engine: Dockerd, query: dict[str, Any]) -> tuple[list[_Image], dict[
 def _ours(engine: Dockerd, *, prebuilt: bool) -> dict[str, list[_Image]]:
     """By group, that which was named last first."""
     found: dict[str, list[_Image]] = {}
-    for row in engine.get("/images/json"):
+    for row in engine.rows("/images/json"):
         for reference in row.get("RepoTags") or ():
             match = _OURS.fullmatch(str(reference))
             if not match:

@@ -75,7 +75,7 @@ class _Build:
         found = self.engine.image(part)
         if found is None:
             raise AgentError(f"docker built {part}, and does not have it", kind="node", next="run again")
-        text = json.dumps([found, self.engine.get(f"/images/{part}/history")], ensure_ascii=False)
+        text = json.dumps([found, self.engine.rows(f"/images/{part}/history")], ensure_ascii=False)
         for name, value in self.request["secrets"].items():
             if value and json.dumps(value, ensure_ascii=False)[1:-1] in text:
                 raise AgentError(

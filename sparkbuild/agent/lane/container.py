@@ -28,36 +28,40 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         if before is not None and (left := lanes.members(before)):  # of a process: nobody would find them any more
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, launch.LEFT_GRACE)
-        if request["port"]:
-            # whoever has it would be taken for the container
-            launch.check_port(store, request["port"], str(request.get("docker") or ""))
-        record: LaneRecord = {
-            "format": lanes.LANE_FORMAT,
-            "recipe": recipe,
-            "runtime": "docker",
-            "launch": request["launch"],
-            "rank": request["rank"],
-            "world_size": request["world_size"],
-            "key": request["key"],
-            "parts": request["parts"],
-            "container": request["container"],
-            "pid": 0,
-            "start_ticks": 0,
-            "boot_id": procs.boot_id(),
-            "argv": list(request["argv"]),
-            "uses": list(request.get("uses", [])),
-            "host": request["host"],
-            "port": request["port"],
-            "model_id": request["model_id"],
-            "protect": bool(request.get("protect")),
-            "lock": request.get("lock", ""),
-            "log": "",
-            "launched_at": time.time(),
-            "launched_uptime": lanes.uptime(),
-            "ready": None,
-            "gates": None,
-            "served_at": None,
-            "stopped_at": None,
-        }
-        lanes.write(store, record)
+        with launch.one_at_a_time(store):
+            launch.check_port(request)  # whoever has it would be taken for the container
+            record = _write(request)
     return {"record": record}
+
+
+def _write(request: dict[str, Any]) -> LaneRecord:
+    record: LaneRecord = {
+        "format": lanes.LANE_FORMAT,
+        "recipe": request["recipe"],
+        "runtime": "docker",
+        "launch": request["launch"],
+        "rank": request["rank"],
+        "world_size": request["world_size"],
+        "key": request["key"],
+        "parts": request["parts"],
+        "container": request["container"],
+        "pid": 0,
+        "start_ticks": 0,
+        "boot_id": procs.boot_id(),
+        "argv": list(request["argv"]),
+        "uses": list(request.get("uses", [])),
+        "host": request["host"],
+        "port": request["port"],
+        "model_id": request["model_id"],
+        "protect": bool(request.get("protect")),
+        "lock": request.get("lock", ""),
+        "log": "",
+        "launched_at": time.time(),
+        "launched_uptime": lanes.uptime(),
+        "ready": None,
+        "gates": None,
+        "served_at": None,
+        "stopped_at": None,
+    }
+    lanes.write(request["store"], record)
+    return record

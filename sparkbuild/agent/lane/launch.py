@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from sparkbuild.agent.wire.records import LaneRecord
 
 KEEP_LOGS = 10
+TAKES_TURNS = 10.0  # seconds that a launch waits for others of its store, which take a moment each
 DYING = 2.0  # seconds that a port without a process is given: its process may be ending just now
 LEFT_GRACE = 5.0  # seconds between SIGTERM and SIGKILL for what outlived its lane's main process
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -51,11 +54,11 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         if before is not None and (left := lanes.members(before)):
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, LEFT_GRACE)
-        if request["port"]:
-            check_port(store, request["port"], str(request.get("docker") or ""))
-        log = _new_log(recipe)
-        _prune(folder)
-        record = _start(request, store, log)
+        with one_at_a_time(store):
+            check_port(request)
+            log = _new_log(recipe)
+            _prune(folder)
+            record = _start(request, store, log)
         index.served(request)
         reporter.log(f"started process {record['pid']}: {' '.join(record['argv'])}")
         return {"record": record}
@@ -67,14 +70,40 @@ def _new_log(recipe: str) -> str:
     return os.path.join("lanes", recipe, f"{name}-{os.urandom(4).hex()}.log")
 
 
-def check_port(store: str, port: int, socket: str) -> None:
-    """Refuse when the port is held, naming the holder and, when it is one of ours, its lane."""
+@contextmanager
+def one_at_a_time(store: str) -> Iterator[None]:
+    """Hold the launches of this store for the moment between looking at the port and writing the record: two that want
+    one port would both find it free, since an engine listens long after its launch.
+    """
+    deadline = time.monotonic() + TAKES_TURNS
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(locked(os.path.join(store, "launch.lock"), "another launch"))
+                break
+            except AgentError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        yield
+
+
+def check_port(request: dict[str, Any]) -> None:
+    """Refuse when the port is held, naming the holder and, when it is one of ours, its lane: one that was launched and
+    does not listen yet, too. Request: "store", "recipe", "port" (0: none is wanted) and "docker", as of `run`.
+    """
+    store, port, socket = request["store"], request["port"], str(request.get("docker") or "")
+    if not port:
+        return
     deadline = time.monotonic() + DYING
     while (holder := procs.holder(port)) is not None and not holder["pid"] and time.monotonic() < deadline:
         time.sleep(0.05)
     if holder is None:
+        holder = lanes.launched_on(lanes.every(store)[0], request["recipe"], port)
+    else:
+        holder = lanes.named(store, holder, port, socket)
+    if holder is None:
         return
-    holder = lanes.named(store, holder, port, socket)
     lane = holder["lane"]
     who = f"process {holder['pid']} of {holder['user'] or 'another user'}: {holder['command']}"
     if holder["container"]:

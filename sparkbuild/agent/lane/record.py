@@ -173,13 +173,13 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         elif fact["listening"]:
             fact.update(_answers(found, listener.addresses(found["port"], glance)))
         if port != found["port"]:
-            fact["port_holder"] = _foreign(query, port, glance, pids)
+            fact["port_holder"] = _foreign(query, port, glance, pids, records)
     else:
         if found is not None:
             fact["last_lines"] = log_end(store, found, query, 15)
             fact["state"] = _how_it_ended(fact, found, query)
         ours = members(found) if found is not None and glance.inodes(port) else set()
-        fact["port_holder"] = _foreign(query, port, glance, ours)
+        fact["port_holder"] = _foreign(query, port, glance, ours, records)
     fact["others"], foreign = _others(query, records, shelf)
     if foreign:
         fact["foreign"] = foreign
@@ -250,14 +250,28 @@ def _others(query: dict[str, Any], records: dict[str, LaneRecord], shelf: Shelf 
     return sorted(found), foreign
 
 
-def _foreign(query: dict[str, Any], port: int, glance: procs.Glance, ours: set[int]) -> dict[str, Any] | None:
+def _foreign(
+    query: dict[str, Any], port: int, glance: procs.Glance, ours: set[int], records: dict[str, LaneRecord]
+) -> dict[str, Any] | None:
     holder = procs.holder(port, glance) if port else None
     if holder is not None and not holder["pid"]:  # another user's, or one that is ending just now
         time.sleep(ENDING)
         holder = procs.holder(port)
-    if holder is None or holder["pid"] in ours:
-        return None
-    return named(query["store"], holder, port, str(query.get("docker") or ""))
+    if holder is None:
+        return launched_on(records, query["recipe"], port) if port else None
+    return None if holder["pid"] in ours else named(query["store"], holder, port, str(query.get("docker") or ""))
+
+
+def launched_on(records: dict[str, LaneRecord], recipe: str, port: int) -> dict[str, Any] | None:
+    """Another lane of this store that was launched on a port, lives and does not listen yet, as `named` tells a holder.
+    A container is told as what holds its node.
+    """
+    for name, one in records.items():
+        if name != recipe and one["port"] == port and not in_docker(one) and alive(one):
+            pid = one["pid"]
+            user = procs.user(pid)
+            return {"pid": pid, "command": procs.command(pid), "user": user, "lane": name, "container": ""}
+    return None
 
 
 def named(store: str, holder: dict[str, Any], port: int, socket: str) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.source import version as versions
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.ledger.ledger import Record
     from sparkbuild.agent.source.wish import Wanted
 
 _ROOTS = ("path", "model", "cache")  # where planners are told a folder of a user
@@ -82,6 +84,24 @@ def is_its_source(path: str, wanted: Wanted) -> bool:
     with suppress(OSError, AgentError, KeyError):
         lies, found = os.lstat(path), nas.status(wanted.source["path"])
         return (lies.st_dev, lies.st_ino) == (found.st_dev, found.st_ino)
+    return False
+
+
+def was_read_from(found: os.stat_result, record: Record, what: dict[str, Any], store: str) -> bool:
+    """Whether a staged file with more names than one is a hard link of what it was staged from. The source is asked
+    only where the record does not say which file that was: of a hub cache.
+    """
+    version = record.source.get("version")
+    if isinstance(version, str):
+        with suppress(ValueError):
+            read = versions.parsed(version)
+            return (read.inode, read.size, read.mtime_ns) == (found.st_ino, found.st_size, found.st_mtime_ns)
+    if record.source.get("kind") == "hub-blob" and what:
+        for root in roots(what, store):
+            with suppress(OSError, AgentError):
+                blob = nas.status(f"{root}/{os.path.basename(record.name)}")
+                if (blob.st_dev, blob.st_ino) == (found.st_dev, found.st_ino):
+                    return True
     return False
 
 

@@ -7,6 +7,7 @@ import stat
 from typing import NamedTuple
 
 from sparkbuild.agent.ledger import content, folder, stamps
+from sparkbuild.agent.ledger.access import Access
 from sparkbuild.agent.ledger.ledger import Record
 from sparkbuild.agent.ledger.part import Part
 from sparkbuild.agent.ledger.shape import Shape
@@ -46,6 +47,7 @@ class Assessor(NamedTuple):
     full: bool
     linked: bool
     adopter: Adopter
+    access: Access
 
     def task(self, wanted: Wanted) -> Task:
         """Decide about one file."""
@@ -63,7 +65,10 @@ class Assessor(NamedTuple):
                 return self._copy(wanted, part, None, "")._replace(record=record if part.resumable else None)
             return self._copy(wanted, part, None, "")
         text = "it is not the wanted content" if record else "it was not staged here before"
-        if stat.S_ISREG(found.st_mode) and not folder.through_link(self.dst, wanted.name):
+        denied = self.access.problem(found) if record is not None else ""
+        if denied:  # and it could not be taken back
+            text = f"it {denied}"
+        elif stat.S_ISREG(found.st_mode) and not folder.through_link(self.dst, wanted.name):
             same = record if record is not None and wanted.is_in(record) else None
             if same is not None and same.digest == self.algorithm:
                 return self._by_chunks(wanted, part, same, found)

@@ -17,6 +17,7 @@ from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import blocked as ground, digest, folder, index, ledger, links, owner as owned, stamps
+from sparkbuild.agent.ledger.access import Access
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import Ledger, Record
 from sparkbuild.agent.ledger.part import ENDS, stem
@@ -124,8 +125,10 @@ class _Staging:
         stamped, full = stamps.read(self.dst, self.before), bool(self.request.get("full"))
         adopter = Adopter(self.algorithm, self.request.get("verify") == "full", self.opener.from_nas, check.moved)
         linked = bool(self.request.get("linked"))
-        assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, linked, adopter)
+        access = Access(str(self.request.get("store") or ""), self.dst)
+        assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, linked, adopter, access)
         self._refuse_detours()
+        access.take_back((item.name for item in self.wish.files if item.name in self.known), self.reporter.log)
         self._part_from_source()
         files, others = as_staged(self.wish.files, self.before, self.request)
         tasks = [assessor.task(wanted) for wanted in files]
@@ -299,10 +302,7 @@ class _Staging:
         made = iter(each(streams, todo, maker.make, self.stop))
         records, proven = [], {}
         for task in tasks:
-            if task.record is None or task.stamp is None:
-                record, stamp = next(made)
-            else:
-                record, stamp = task.record, task.stamp
+            record, stamp = (task.record, task.stamp) if task.record and task.stamp else next(made)
             records.append(record)
             proven[record.name] = stamp
         return records, proven, maker

@@ -18,6 +18,7 @@ from typing import Any
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger import content, digest, evicted, folder, ledger, links, modes, stamps, way
+from sparkbuild.agent.ledger.access import Access
 from sparkbuild.agent.ledger.content import Found, Moved, Piece
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.ledger.draft import Draft
@@ -25,6 +26,7 @@ from sparkbuild.agent.ledger.index import before
 from sparkbuild.agent.ledger.ledger import Ledger, Record
 from sparkbuild.agent.ledger.shape import END, Shape
 from sparkbuild.agent.ledger.titles import Titles
+from sparkbuild.agent.source import overlap as itself
 from sparkbuild.agent.stage.streams import each
 from sparkbuild.agent.wire.protocol import Reporter
 
@@ -122,7 +124,8 @@ class _Look:
     """One look at one folder."""
 
     def __init__(self, dst: str, made: Ledger, moved: Moved, query: dict[str, Any]) -> None:
-        self.dst, self.made, self.moved = dst, made, moved
+        self.dst, self.made, self.moved, self.query = dst, made, moved, query
+        self.access = Access(query.get("store", ""), dst)
         self.full, self.linked = bool(query.get("full")), bool(query.get("linked"))
         self.guard = threading.Lock()
         self.checked = _Checked()
@@ -166,6 +169,13 @@ class _Look:
             self._problem(record, text, record.data)
             return False
         stamp = stamps.of(found)
+        text, size = self.access.problem(found), 0 if self.access.can_mend(found) else record.data
+        if not text and found.st_nlink > 1 and self.known.get(record.name) != stamp:
+            is_source = itself.was_read_from(found, record, self.query.get("what") or {}, self.query.get("store", ""))
+            text, size = "is a hard link of its source: a write to one changes both" if is_source else "", record.data
+        if text:
+            self._problem(record, text, size)
+            return False
         if self.full or self.known.get(record.name) != stamp or found.st_size != record.size:
             stamps.let_settle(found)
             self._read_whole(record)

@@ -19,6 +19,8 @@ from sparkbuild.plugin.adapters.dependencies import goal_of, needs_workspace
 
 DRAIN = 30.0  # seconds that steps get to clean up after a signal
 
+SYSTEM_REFUSED = 3  # the exit code where the disk of the workspace is in the way
+
 
 class _Orderly:
     """Mixed into a doit runner."""
@@ -58,8 +60,9 @@ class _Orderly:
         try:
             super().process_task_result(node, base_fail)  # type: ignore[misc]
         except StateError as error:  # its work is done; that it was is what could not be noted
-            self.final_result = self.final_result or ERROR
-            self._note(node.task, f"what became of it could not be noted\n{error}")
+            self.final_result = self.final_result or SYSTEM_REFUSED
+            told = "\n".join(f"      {line}" for line in str(error).splitlines())
+            self._note(node.task, f"ERROR: what became of it could not be noted; its work is done\n{told}")
         finally:
             self._release(node.task)
 

@@ -56,7 +56,8 @@ def discard() -> None:
 def is_output(error: OSError) -> bool:
     """Whether an error without a file's name came from printing: then it comes again.
 
-    A character device keeps nothing to be flushed, so a line end is printed.
+    A character device keeps nothing to be flushed, so a line end is printed. From a thread of doit comes the text of
+    the error alone, without its number.
     """
     if error.filename is not None:
         return False
@@ -64,14 +65,15 @@ def is_output(error: OSError) -> bool:
         sys.stdout.write("\n")
         sys.stdout.flush()
     except OSError as again:
-        return again.errno == error.errno
+        return error.errno in {None, again.errno}
     return False
 
 
 def unwritable(error: OSError) -> InvalidCommand:
     """The error for output that cannot be written; what is left of it goes nowhere."""
     discard()
+    found = error.strerror or str(error).rpartition("] ")[2]  # a thread's: "[Errno 28] No space left on device"
     return InvalidCommand(
         "what this command prints cannot be written"
-        f"\n  found:  {error.strerror or error}\n  next:   df where its output goes to; then run it again"
+        f"\n  found:  {found}\n  next:   df where its output goes to; then run it again"
     )

@@ -22,6 +22,9 @@ class Forget(FactCommand, DoitForget):  # type: ignore[misc]
             if not self.sel_tasks and not forget_all:  # a workspace has no default tasks
                 raise InvalidCommand("name what to forget: doit forget TASK, or doit forget --all")
             _refuse_unknown(self, self.sel_tasks)
+            # state that cannot be written reads as empty: doit would find nothing to forget, and say that it did
+            for name in () if forget_all else self.sel_tasks:
+                self.dep_manager.backend.store.drop_rows(name)
         super()._execute(forget_sub, forget_disable_default, forget_all)
 
 

@@ -6,12 +6,12 @@ from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Input
 from sparkbuild.core.suggest import did_you_mean
 from sparkbuild.workspace.files.inputs import LIMIT, read_input
-from sparkbuild.workspace.files.smallfile import read_small
 from sparkbuild.workspace.images.dockerfile import RESERVED_ARGS, TEMPLATE_BASE, Rules, faults
 from sparkbuild.workspace.locks.sourcelock import SourceLock, input_key
 from sparkbuild.workspace.shapes.schema import DockerfileImage
 from sparkbuild.workspace.toml.findings import Findings
 from sparkbuild.workspace.toml.mistakes import Mistake, as_error
+from sparkbuild.workspace.toml.read import text_of
 
 UNPUBLISHED = ".unpublished"  # `<component>.unpublished=why`: wanted, but what would pin it is not public
 
@@ -62,7 +62,7 @@ def _template(spec: DockerfileImage, folder: str, findings: Findings) -> list[In
     except ConfigError as error:
         findings.add_error(("dockerfile",), error)
         return []
-    text = read_small(f"{findings.root}/{found.path}", LIMIT).decode(errors="replace")
+    text = text_of(f"{findings.root}/{found.path}", findings.root, LIMIT)
     base = "scratch" if spec.base == "scratch" else TEMPLATE_BASE
     args = {name: str(value) for name, value in spec.args.items()}
     wrong = faults(text, Rules(base, spec.network, spec.secrets, args))

@@ -6,7 +6,7 @@ import re
 
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Input
-from sparkbuild.workspace.files.inputs import read_input
+from sparkbuild.workspace.files.inputs import LIMIT, read_input
 from sparkbuild.workspace.images import dockerfileimage
 from sparkbuild.workspace.locks.sourcelock import SourceLock, input_key, verify
 from sparkbuild.workspace.shapes.schema import DockerfileImage, DockerImage, ImageFile, VenvImage
@@ -60,6 +60,7 @@ def place_of(folder: str, file: str) -> tuple[str, str]:
 def _requirements(root: str, folder: str, name: str, lock: SourceLock | None, findings: Findings) -> tuple[Input, ...]:
     try:
         found = read_input(root, folder, name)
+        toml.text_of(f"{root}/{found.path}", root, LIMIT)  # pip would be the first to say that it is no text
     except ConfigError as error:
         findings.add_error(("requirements",), error)
         return ()

@@ -27,6 +27,7 @@ REFUSED, POINTERS = "refused", "pointers"
 _SUBMODULE = re.compile(r"(?P<path>.+)\.(?P<part>repository|commit|tree)")
 _PATCH = re.compile(r"(?P<number>0|[1-9][0-9]{0,3})\.sha256")
 _REPOSITORY = ".repository"
+_PATHS = ("/", ".", "~", "-")  # how a path or an option begins, and no name of a model
 _PINS = (".ref", ".commit", ".tree")
 _BAD_REF = re.compile(
     r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|^[-/.]|[/.]$|^@$"
@@ -70,14 +71,16 @@ class GitSource(msgspec.Struct, frozen=True):
 def components(values: Mapping[str, str]) -> tuple[str, ...]:
     """The components that are git sources, sorted: those with a repository that is a URL, and something pinned of it.
 
-    A model's `model.repository=org/name` is none, nor is a download that a manifest names with its commit.
+    A model's `model.repository=org/name` is none, nor is a download that a manifest names with its commit. A path or an
+    option in the place of the URL is meant as one: `source` refuses it, and it would be pinned without anybody looking.
     """
     found = set()
     for key, value in values.items():
         name = key.removesuffix(".repository")
         if name in {key, ""} or ".submodule." in name or f"{name}.artifact.url" in values:
             continue
-        if any(name + ending in values for ending in _PINS) and (":" in value or f"{name}.ref" in values):
+        is_meant = ":" in value or value.startswith(_PATHS) or f"{name}.ref" in values
+        if is_meant and any(name + ending in values for ending in _PINS):
             found.add(name)
     return tuple(sorted(found))
 

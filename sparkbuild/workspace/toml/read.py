@@ -118,10 +118,12 @@ def _shown(path: Path | str, root: Path | str) -> str:
     return os.path.relpath(path, root)
 
 
-def text_of(path: Path | str, root: Path | str) -> str:
-    """A small file's text as it is, line ends too. Raises ConfigError: unreadable, too big, not UTF-8."""
+def text_of(path: Path | str, root: Path | str, limit: int = LIMIT) -> str:
+    """A small file's text as it is, line ends too; `limit` in bytes. Raises ConfigError: unreadable, too big, not
+    UTF-8.
+    """
     try:
-        data = read_small(path, LIMIT)
+        data = read_small(path, limit)
     except UnreadableError as error:
         shown = _shown(path, root)
         raise ConfigError(

@@ -14,9 +14,10 @@ from sparkbuild.agent.hub import plan as hub
 from sparkbuild.agent.source import shards
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.wish import Wish, of_request
+from sparkbuild.agent.stage import verify
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.staging.words import unchecked
-from tests.agent.driver import call, key
+from tests.agent.driver import call, key, problems
 from tests.staging.hubcache import (
     ABSOLUTE,
     COMMIT,
@@ -554,3 +555,18 @@ def test_a_link_that_is_changed_during_the_copy(source: Path, mirror: Mirror) ->
     cache.files["config.json"] = b"{}"
     mirror.stage(source)
     mirror.holds(cache)
+
+
+def test_a_hard_link_of_a_blob_of_the_source(source: Path, mirror: Mirror) -> None:
+    cache = usual(source)
+    mirror.stage(source)
+    blob = next(path for path in (cache.folder / "blobs").iterdir() if path.is_file() and len(path.name) == 64)
+    staged = mirror.folder / "blobs" / blob.name
+    staged.unlink()
+    os.link(blob, staged)
+    what = {"kind": "hub-mirror", "cache": str(source), "repo": REPO, "revision": "main", "skip": []}
+    query = {"store": "/", "dst": str(mirror.folder), "linked": True, "what": what}
+    assert "is a hard link of its source" in problems(verify.observe(query))[0]
+    mirror.stage(source)
+    assert staged.stat().st_ino != blob.stat().st_ino
+    assert problems(verify.observe(query)) == []

@@ -309,6 +309,35 @@ def test_a_port_held_by_another_lane(node: Node) -> None:
     assert node.fact("second")["port_holder"]["lane"] == "first"
 
 
+def test_a_port_of_a_lane_that_does_not_listen_yet(node: Node) -> None:
+    """An engine that loads its weights for an hour has its port from its launch on."""
+    loading = [sys.executable, "-c", "import time; time.sleep(60)"]
+    assert node.launch(recipe="first", argv=loading).code == 0
+    holder = node.fact("second")["port_holder"]
+    assert (holder["lane"], holder["pid"]) == ("first", node.record("first")["pid"])
+    error = node.launch(recipe="second").last
+    assert (error["kind"], error["next"]) == ("port", "doit stop:first")
+    assert error["found"].startswith("lane first (process ")
+    assert not (node.store / "lanes/second/lane.json").exists()
+    assert node.fact("first")["port_holder"] is None
+    node.stop(recipe="first")
+    assert node.launch(recipe="second", argv=loading).code == 0
+
+
+def test_two_launches_on_one_port_at_the_same_moment(node: Node) -> None:
+    """Both look before either has written its record: one of them waits for the other."""
+    loading = [sys.executable, "-c", "import time; time.sleep(60)"]
+    slow = "import time, sparkbuild.agent.lane.launch as l; check = l.check_port\n"
+    slow += "def wait(*a): check(*a); time.sleep(1.0)\nl.check_port = wait"
+    both = [start("launch", node.request(recipe=name, argv=loading), shim=slow) for name in ("one", "other")]
+    ends = [finish(process) for process in both]
+    assert sorted(end.code for end in ends) == [0, 1]
+    won, lost = ("one", "other") if ends[0].code == 0 else ("other", "one")
+    error = next(end.last for end in ends if end.code)
+    assert error["found"].startswith(f"lane {won} (process ")
+    assert not (node.store / f"lanes/{lost}/lane.json").exists()
+
+
 def test_the_record_is_on_the_disk_before_the_engine_runs(node: Node) -> None:
     """The agent is killed after it wrote the record, before it lets the engine go."""
     shim = "import os, signal; write = os.write\n"

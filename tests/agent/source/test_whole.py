@@ -114,8 +114,8 @@ CASES: dict[str, tuple[dict[str, bytes], str]] = {
     "two indexes in one": ({"model.safetensors.index.json": b'{"weight_map": {}}{"weight_map": {}}'}, "nothing more"),
 }
 BEGUN = {
-    "a download beside": ({"model.gguf": b"GGUF old", "model.gguf.incomplete": b"GGUF ne"}, "model.gguf.incomplete"),
-    "a download of aria2": ({"model.gguf": bytes(500), "model.gguf.aria2": b"\0\1"}, "model.gguf.aria2"),
+    "a download beside": ({"model.bin": b"old", "model.bin.incomplete": b"ne"}, "model.bin.incomplete"),
+    "a download of aria2": ({"model.bin": bytes(500), "model.bin.aria2": b"\0\1"}, "model.bin.aria2"),
     "a download of a browser": ({"q4/m.bin": b"", "q4/m.bin.crdownload": b"half"}, "m.bin.crdownload"),
     "a part": ({"m.bin": b"", "m.bin.part": b"half"}, "m.bin.part"),
     "what rsync writes": ({"m.bin": b"old", ".m.bin.Ab12Cd": b"ne"}, ".m.bin.Ab12Cd"),

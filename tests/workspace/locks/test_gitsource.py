@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkbuild.core.errors import LockError
-from sparkbuild.workspace.locks import sourcelock
+from sparkbuild.workspace.locks import gitsource, sourcelock
 from sparkbuild.workspace.locks.baseimage import BaseImage, parse
 from sparkbuild.workspace.locks.gitsource import GitSource, Patch, Submodule, bad_ref, url_wanted
 from sparkbuild.workspace.locks.sourcelock import SourceLock
@@ -288,3 +288,12 @@ def test_pinning_a_patch_anew_changes_both_its_keys(tmp_path: Path):
     assert set(changed) == {"input.p.diff.sha256", "engine.patch.1.sha256"}
     found = sourcelock.parse(text, "eng", "locks/eng.source.lock").source("engine")
     assert found.patches == (Patch(1, "p.diff", digest("new")),)
+
+
+@pytest.mark.parametrize("url", ["/srv/engine", "../up/engine.git", "./engine", "~/engine", "--upload-pack=/bin/sh"])
+def test_a_path_in_the_place_of_the_url_is_a_mistake(url: str) -> None:
+    """It was taken for no git source at all, and its pins were called as they should be without anybody looking."""
+    values = {"g.repository": url, "g.commit": "a" * 40, "g.tree": "b" * 40}
+    assert gitsource.components(values) == ("g",)
+    assert gitsource.url_wanted(url)
+    assert gitsource.components({**values, "g.repository": "org/name"}) == ()
