@@ -18,7 +18,8 @@ _USED = (
 )  # fmt: skip
 # what is imported later may lie where only root may read
 NOBODY = (
-    "import os, pwd, socket, sparkbuild.agent.main, sparkbuild.agent.machine.denied, sparkbuild.agent.store.fetch; "
+    "import os, pwd, sparkbuild.agent.main, sparkbuild.agent.machine.denied, "
+    "sparkbuild.agent.machine.mounts, sparkbuild.agent.store.fetch; "
     "os.seteuid(65534)"
 )
 STAGING = "import sparkbuild.agent." + ", sparkbuild.agent.".join(_USED) + "; " + NOBODY

@@ -18,7 +18,8 @@ Make = Callable[[str, int], Path]
 OWNER = {"recipe": "big", "block": "weights", "workspace": "here:/srv/w"}
 # what is imported later may lie where only root may read
 NOBODY = (
-    "import os, pwd, socket, sparkbuild.agent.main, sparkbuild.agent.machine.denied, sparkbuild.agent.stage.stage; "
+    "import os, pwd, sparkbuild.agent.main, sparkbuild.agent.machine.denied, "
+    "sparkbuild.agent.machine.mounts, sparkbuild.agent.stage.stage; "
     "os.seteuid(65534)"
 )
 MUCH = 1 << 60  # bytes that no disk has
