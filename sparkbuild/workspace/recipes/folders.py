@@ -10,7 +10,19 @@ from sparkbuild.workspace.toml.findings import Findings, Path
 
 # Folders of a node's store that other parts of sparkbuild keep things in.
 TAKEN = (
-    *("agent", "archives", "artifacts", "blobs", "contexts", "images", "incoming", "lanes", "mirrors", "scrub.lock"),
+    *(
+        "agent",
+        "archives",
+        "artifacts",
+        "blobs",
+        "contexts",
+        "images",
+        "incoming",
+        "lanes",
+        "launch.lock",
+        "mirrors",
+        "scrub.lock",
+    ),
     *("sources", "staged-index"),
 )
 # Folders of a node's store in which each block and export that says no other has one of its own.
