@@ -104,12 +104,19 @@ class _Uses:
         self._useful = set(selected)
         self._lost: dict[str, list[str]] = {}  # by target: tasks that need it, and cannot be made for good
 
+    def for_nothing(self, goal: Goal, fact: Any = None) -> Verdict | None:
+        """The verdict of a goal that only others want which cannot be made; None when it may be of use."""
+        if goal.target not in self._lost or goal.target in self._useful:
+            return None
+        reason = Reason(_NEEDED, f"only for {', '.join(self._lost[goal.target])}, which cannot be made")
+        return Verdict(UNKNOWN, (reason,), None, fact)
+
     def judged(self, goal: Goal, verdict: Verdict) -> Verdict:
         """The verdict, or that the goal is for nothing: all that would use it cannot be made, whatever a node says."""
-        if verdict.state == RUN and goal.target in self._lost and goal.target not in self._useful:
-            reason = Reason(_NEEDED, f"only for {', '.join(self._lost[goal.target])}, which cannot be made")
-            verdict = Verdict(UNKNOWN, (reason,), None, verdict.fact)
-        is_lost = verdict.state == UNKNOWN and all(reason.part not in OF_NODES for reason in verdict.reasons)
+        if verdict.state == RUN:
+            verdict = self.for_nothing(goal, verdict.fact) or verdict
+        parts = {reason.part for reason in verdict.reasons}
+        is_lost = verdict.state == UNKNOWN and bool(parts) and not parts & OF_NODES
         for need in goal.needs:
             if is_lost:
                 self._lost.setdefault(need.target, []).append(goal.task)
@@ -140,8 +147,12 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
                 called_for.update(need.target for need in goal.needs)
             silent = dict.fromkeys(goal.nodes) if verdicts[goal.target].state == UNKNOWN else {}
         else:
-            silent = unseen.get(goal.target, {})
-            if silent:
+            lost = uses.for_nothing(goal)
+            silent = {} if lost else unseen.get(goal.target, {})
+            if lost:
+                tentative.add(goal.target)
+                verdicts[goal.target] = uses.judged(goal, lost)
+            elif silent:
                 tentative.add(goal.target)
                 verdicts[goal.target] = Verdict(UNKNOWN, (Reason(_NEEDED, f"waits to see {', '.join(silent)}"),), None)
         if silent:

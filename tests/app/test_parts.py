@@ -256,7 +256,7 @@ def test_status_of_a_recipe_that_cannot_be_read_names_no_cluster(doit: Tool) -> 
 
 
 def test_what_another_node_holds_and_cannot_pass_on_says_what_to_change() -> None:
-    target = Target("dgx1", "10.0.0.1", 22, "u", (), False, False, "", (), "", 1.0, None)
+    target = Target("dgx1", "10.0.0.1", 22, "u", (), (), False, False, "", "", (), (), "", 1.0, None)
     back, on = no_listening(target, "refused"), no_way_on(target, "127.0.0.1", 5, ChannelException(1, "prohibited"))
     for forbidden in (back, on):
         with pytest.raises(NodeError) as caught, advising("build_node"):

@@ -67,7 +67,8 @@ def test_they_work_elsewhere(tmp_path: Path) -> None:
 def test_a_template_that_cannot_be_filled_in_is_said_before_anything_is_made(doit: Tool) -> None:
     change(doit.root / "recipes" / "r" / "recipe.toml", "staged.data", "staged.date")
     done = doit.fails("serve:r")
-    assert "has no attribute 'date'" in done.err
+    assert "there is no `date` in `staged`" in done.err
+    assert "did you mean" in done.err
     assert not doit.runs()
     shown = doit.ok("plan", "serve:r").out
     assert "cannot be made so:" in shown
