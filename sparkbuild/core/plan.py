@@ -125,6 +125,12 @@ class _Uses:
         return verdict
 
 
+def _waits(nodes: Iterable[str]) -> Verdict | None:
+    """The verdict of a goal of which these nodes do not say whether it is needed."""
+    text = f"waits to see {', '.join(nodes)}"
+    return Verdict(UNKNOWN, (Reason(_NEEDED, text),), None) if nodes else None
+
+
 def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
     """Decide the state of every goal that the selected ones stand on, and of these themselves.
 
@@ -149,12 +155,10 @@ def plan(selected: Iterable[Goal], judge: Callable[[Goal], Verdict]) -> Plan:
         else:
             lost = uses.for_nothing(goal)
             silent = {} if lost else unseen.get(goal.target, {})
-            if lost:
+            open_question = uses.judged(goal, lost) if lost else _waits(silent)
+            if open_question is not None:
                 tentative.add(goal.target)
-                verdicts[goal.target] = uses.judged(goal, lost)
-            elif silent:
-                tentative.add(goal.target)
-                verdicts[goal.target] = Verdict(UNKNOWN, (Reason(_NEEDED, f"waits to see {', '.join(silent)}"),), None)
+                verdicts[goal.target] = open_question
         if silent:
             for need in goal.needs:
                 unseen[need.target] = {**silent, **unseen.get(need.target, {})}
