@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import struct
 import threading
 import time
 from typing import Any, NamedTuple
@@ -77,6 +75,9 @@ class Listener(NamedTuple):
     @property
     def address(self) -> str:
         """Where it is bound to: the tables have words of 32 bits in hex, in the order of bytes of this machine."""
+        import socket  # noqa: PLC0415 - 5 ms, and most looks show no address
+        import struct  # noqa: PLC0415 - as above
+
         raw = b"".join(struct.pack("=I", int(self.row[at : at + 8], 16)) for at in range(0, len(self.row), 8))
         if len(raw) == 4:
             return socket.inet_ntop(socket.AF_INET, raw)
