@@ -98,12 +98,7 @@ class Upstream:
         request = urllib.request.Request(url, headers={"Accept": _ACCEPT})  # noqa: S310 - http or https, see above
         if self._authorization:  # not to where a registry sends on: that has an authorization of its own in the URL
             request.add_unredirected_header("Authorization", self._authorization)
-        try:
-            answer: HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310 - as above
-        except urllib.error.HTTPError as error:
-            error.close()  # it holds the socket
-            raise
-        return answer
+        return _answer(request)
 
     def _log_in(self, challenge: str) -> str:
         """What an Authorization is to say, of the login or of everybody; "" where that is nothing. A login is shown to
@@ -130,7 +125,7 @@ class Upstream:
             request = urllib.request.Request(f"{realm}?{urllib.parse.urlencode(asked)}")  # noqa: S310 - see above
             if named:
                 request.add_unredirected_header("Authorization", named)
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310 - scheme seen above
+        with _answer(request) as answer:
             try:
                 body = json.loads(answer.read(_SMALL))
             except ValueError:
@@ -161,3 +156,13 @@ def _fields_of(login: str) -> dict[str, str]:
     except ValueError:
         return {}
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _answer(request: urllib.request.Request) -> HTTPResponse:
+    """The answer to a request whose scheme was looked at. An HTTPError that is raised holds no socket any more."""
+    try:
+        answer: HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310 - see above
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
+    return answer
