@@ -257,6 +257,8 @@ def test_a_layer_counts_only_on_top_of_the_same_ones() -> None:
         def get(self, _path: str) -> Any:
             return [{"Id": f"sha256:{index}"} for index in range(len(OTHERS))]
 
+        rows = get
+
         def image(self, name: str) -> Any:
             return {"RootFS": {"Layers": OTHERS[int(name)]}}
 

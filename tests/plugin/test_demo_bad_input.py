@@ -180,7 +180,7 @@ def test_a_dead_engine_fails_at_once_with_its_last_words(idle: Demo, old: str, n
     begin = time.monotonic()
     done = idle.fails("serve:demo")
     assert time.monotonic() - begin < 30  # its ready_timeout is 120
-    says(done, "its process ended before it was ready", said, "doit logs demo")
+    says(done, "its process ended (", ") before it was ready", said, "doit logs demo")
     nothing_runs(idle)
     assert idle.record["ready"] is None
     assert said in idle.ok("logs", "demo").out

@@ -94,8 +94,11 @@ def was_read_from(found: os.stat_result, record: Record, what: dict[str, Any], s
     version = record.source.get("version")
     if isinstance(version, str):
         with suppress(ValueError):
-            read = versions.parsed(version)
-            return (read.inode, read.size, read.mtime_ns) == (found.st_ino, found.st_size, found.st_mtime_ns)
+            read, now = (
+                versions.parsed(version),
+                versions.of(found),
+            )  # an inode that does not last is 0, and proves nothing
+            return read.inode != 0 and (read.inode, read.size, read.mtime_ns) == (now.inode, now.size, now.mtime_ns)
     if record.source.get("kind") == "hub-blob" and what:
         for root in roots(what, store):
             with suppress(OSError, AgentError):
