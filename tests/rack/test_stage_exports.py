@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("possible")
 PAGES = ("page15/engram-01.bin", "page15/engram-14.bin")
 LOCAL = b'{"layers": {}}'
 SHARD = "model-00001-of-00002.safetensors"
+OWN = (2).to_bytes(8, "little") + b"{}"  # the shortest file of that format
 STAGING = f"""
 [[staging]]
 id = "model"
@@ -74,7 +75,7 @@ def nas_of(node: Node) -> HubCache:
     local = node.path("/srv/nas/local")
     local.mkdir()
     (local / "engram-local.json").write_bytes(LOCAL)
-    (local / SHARD).write_bytes(b"the rank's own")
+    (local / SHARD).write_bytes(OWN)
     return cache
 
 
@@ -102,7 +103,7 @@ def test_what_a_container_sees(lanes: Lanes, nas: HubCache) -> None:
         for name, (plain, regular, read_only, _) in tree.items():
             assert (plain, regular, read_only) == (True, True, True), name
         wanted = {name: data for name, data in nas.files.items() if name not in PAGES}
-        wanted |= {"engram-local.json": LOCAL, SHARD: b"the rank's own"}
+        wanted |= {"engram-local.json": LOCAL, SHARD: OWN}
         assert {name: data.encode() for name, (*_, data) in composed.items()} == wanted
         assert {name for name, (plain, *_) in composed.items() if plain} == {"engram-local.json", SHARD}
         uses = record(node)["uses"]

@@ -127,7 +127,10 @@ def _refuse_unfinished(asked: _Asked) -> None:
         )
     blobs = nas.names(f"{asked.place.path}/blobs")
     parts = [name for name in blobs if name.endswith(".incomplete") and name.partition(".")[0] not in blobs]
-    if parts:
+    # An index, or names such as -00001-of-00003, tell which weights there must be, and that was looked at: what is left
+    # of a download is then most often of another revision.
+    known = _indexed(asked) | shards.of_sets({entry.path for entry in asked.wanted})
+    if parts and not known:
         raise AgentError(
             "a download into the hub cache did not end, and nothing tells which file it is of",
             kind="integrity",
