@@ -112,12 +112,14 @@ def test_a_source_is_made_and_then_is_there_offline(space: Space):
     assert "done  source:eng:engine" in space.ok("source:eng:engine")
 
 
-def test_a_rebase_to_equal_content_makes_nothing_stale(space: Space):
+def test_a_rebase_to_equal_content_is_looked_at_once_and_builds_nothing_anew(space: Space):
+    """The key has the tree; that the new commit has this tree is seen once, as a fresh machine would see it."""
     space.ok("source:eng:engine")
     space.repo.git("commit", "-q", "--amend", "-m", "reworded")
     out = space.ok("lock:update", "eng")
     assert "the tree is the same: nothing is built anew" in out
     assert f"engine.commit: {space.first[:12]} -> " in out
+    assert "exported from another commit" in space.ok("source:eng:engine")
     assert "ok    source:eng:engine" in space.ok("source:eng:engine")
 
 
