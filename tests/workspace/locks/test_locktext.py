@@ -7,17 +7,15 @@ from hypothesis import given, strategies as st
 
 from sparkbuild.core.errors import LockError
 from sparkbuild.workspace.locks.sourcelock import FORMAT, dump, parse, update
+from sparkbuild.workspace.locks.text import EPOCH
 from tests.workspace.helpers import FORMAT as HEAD
 
 PLAIN = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=20)
-KEYS = (
-    PLAIN.map(str.strip)
-    .filter(
-        lambda key: (
-            key and "=" not in key and not key.startswith("#") and not key.endswith((".sha256", ".commit", ".tree"))
-        )
+HASHES = (".sha256", ".commit", ".tree")  # endings of keys whose value is a hash, and no other text
+KEYS = PLAIN.map(str.strip).filter(
+    lambda key: (
+        key and key not in {"format", EPOCH} and "=" not in key and not key.startswith("#") and not key.endswith(HASHES)
     )
-    .filter(lambda key: key != "format")
 )
 VALUES = st.dictionaries(KEYS, PLAIN.map(str.strip), max_size=8)
 NOISE = st.lists(st.sampled_from(["", "  ", "# a comment", "   # another = one", "#"]), max_size=4)
