@@ -62,6 +62,4 @@ def test_every_docker_test_of_the_rack_runs_on_all_engines() -> None:
 
 
 def test_every_parser_has_its_long_form() -> None:
-    text = (ROOT / ".ci/long").read_text()
-    named = {word for words in re.findall(r"tests/parsers/test_\{([\w,]+)\}", text) for word in words.split(",")}
-    assert named == {path.stem.removeprefix("test_") for path in (ROOT / "tests/parsers").glob("test_*.py")}
+    assert "--hypothesis-profile=long tests/parsers\n" in (ROOT / ".ci/long").read_text()
