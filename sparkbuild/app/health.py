@@ -85,6 +85,7 @@ def row(look: Look) -> dict[str, Any]:
         "disk_total": disk.get("total"),
         "clock_skew": round(skew, 3) if abs(skew) > unsure else 0.0,
         "docker": docker["version"],
+        "arch": fact["arch"],
     }
 
 

@@ -199,6 +199,10 @@ def test_a_slow_way_is_no_wrong_clock() -> None:
     assert row["clock_skew"] == 0.0
 
 
+def test_a_row_names_the_machine() -> None:
+    assert health.row(look())["arch"] == "aarch64"
+
+
 @pytest.mark.parametrize(
     ("silent", "problem", "then"),
     [
