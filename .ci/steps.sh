@@ -28,6 +28,7 @@ summary() {
     printf '%s\n' "${times[@]}" "$(printf '%-10s %4d s' all "$SECONDS")"
 }
 
+# needs [--long]: installs what is missing of it; with --long also what only long tests need.
 needs() {
     local missing=()
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
@@ -40,7 +41,7 @@ needs() {
         command -v debootstrap >/dev/null || missing+=(debootstrap) # for the systems of other docker engines
         if command -v python3 >/dev/null; then
             # shellcheck disable=SC2207 # one word per package
-            missing+=($(python3 -m tests.rack needs))
+            missing+=($(python3 -m tests.rack needs "$@"))
         fi
     fi
     ((${#missing[@]})) || return 0
@@ -59,9 +60,9 @@ install_tools() {
             --require-hashes --only-binary :all: -r requirements.lock -r requirements-dev.lock
 }
 
-# All that tests take from the network; they need none themselves.
+# fetch [--long]: all that tests take from the network; they need none themselves.
 fetch() {
-    ./doitw --version >/dev/null && .venv/bin/python -m tests.fetch
+    ./doitw --version >/dev/null && .venv/bin/python -m tests.fetch "$@"
 }
 
 # safe.directory: a checkout in a container often belongs to another user, which git refuses.

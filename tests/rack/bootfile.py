@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.rack import engine, engines, keys, pythons
+from tests.rack import engine, engines, foreign, keys, pythons
 
 if TYPE_CHECKING:
     from tests.rack.node import Node
@@ -26,9 +26,10 @@ def write(node: Node) -> Path:
         "name": node.name,
         "disk": str(node.folder / "disk"),
         "image": str(node.folder / "disk.img") if node.disk_mb else None,
-        "system": str(engines.root(node.engine)),
+        "system": str(foreign.root() if node.is_arm64 else engines.root(node.engine)),
         "files": _files(node),
-        "share": pythons.shared(),
+        "share": [] if node.is_arm64 else pythons.shared(),
+        "before": [foreign.telling("proc")] if node.is_arm64 else [],
         "env": ENV,
         "services": services,
     }

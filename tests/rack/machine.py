@@ -5,8 +5,8 @@ Runs as pid 1 in fresh namespaces, still with the machine's files in view; stand
     python machine.py BOOT.json
 
 What a node shares with the machine: the kernel, /usr (read-only), /etc (its changes are its own), the Pythons. A node
-with another docker engine has /usr and /etc of another system. All else is its own and starts empty, so that a file
-found on a node was put there.
+with another docker engine, or that is arm64, has /usr and /etc of another system. All else is its own and starts empty,
+so that a file found on a node was put there.
 """
 
 from __future__ import annotations
@@ -94,6 +94,8 @@ def main(path: str) -> None:
     root, etc, system = disk / "root", disk / "etc", Path(boot["system"])
     lay_out(root, etc, system, boot["files"])
     mount_all(root, etc, system, boot["share"])
+    for command in boot["before"]:  # by the machine's programs, which are in view until now
+        subprocess.run(command, cwd=root, check=True, stdin=subprocess.DEVNULL)
     name = os.fsencode(boot["name"])
     _libc.sethostname(name, len(name))
     os.chdir(root)

@@ -8,14 +8,16 @@ import subprocess
 from pathlib import Path
 
 PACKAGES = Path(__file__).with_name("packages.txt")
+LONG = Path(__file__).with_name("packages-long.txt")
 # sshd and dockerd are not on a user's PATH everywhere
 SEARCHED = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"])
 
 
-def missing_packages() -> dict[str, list[str]]:
-    """Packages to install, each with the programs that are not here."""
+def missing_packages(*, long: bool = False) -> dict[str, list[str]]:
+    """Packages to install, each with the programs that are not here. `long`: also what only long tests need."""
     wanted: dict[str, list[str]] = {}
-    for line in PACKAGES.read_text(encoding="utf-8").splitlines():
+    lists = (PACKAGES, LONG) if long else (PACKAGES,)
+    for line in "".join(path.read_text(encoding="utf-8") for path in lists).splitlines():
         if line and not line.startswith("#"):
             package, *programs = line.split()
             if absent := [program for program in programs if not shutil.which(program, path=SEARCHED)]:

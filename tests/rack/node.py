@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import socket
@@ -32,6 +31,7 @@ class Node:
     disk_mb: int | None
     has_docker: bool
     engine: str = engines.DEFAULT
+    is_arm64: bool = False
     port: int = 22
     user: str = "root"
     _starter: subprocess.Popen[bytes] | None = field(default=None, repr=False)
@@ -201,8 +201,8 @@ class Node:
         return ["ssh", "-F", str(self.rack_folder / "ssh_config"), *given, f"{user or self.user}@{self.name}"]
 
     def python(self, version: str) -> str | None:
-        """The path on the node of a Python of that version ("3.12"); None when this machine has none."""
-        return pythons.find(version)
+        """The path on the node of a Python of that version ("3.12"); None when it has none."""
+        return None if self.is_arm64 else pythons.find(version)
 
     def path(self, path: str) -> Path:
         """A file of the node as a path on the machine. Absolute symlinks on the way lead to the machine's files."""
@@ -262,7 +262,8 @@ class Node:
 
 
 def _runs_tini(pid: int) -> bool:
+    # not by its exe: under qemu that is qemu
     try:
-        return os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "tini"
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8") == "tini\n"
     except OSError:
         return False

@@ -9,13 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.rack import engines, keys, leftovers, needs, network
+from tests.rack import engines, foreign, keys, leftovers, needs, network
 from tests.rack.nas import Nas
 from tests.rack.network import Switch
 from tests.rack.node import Node
@@ -44,14 +44,21 @@ class Rack:
     @classmethod
     @contextmanager
     def up(
-        cls, n: int, *, disk_mb: int | None = None, docker: bool = True, engine: str | None = None
+        cls,
+        n: int,
+        *,
+        disk_mb: int | None = None,
+        docker: bool = True,
+        engine: str | None = None,
+        arm64: Collection[str] = (),
     ) -> Iterator[Rack]:
         """A rack of `n` nodes for the length of a `with` block. It also ends when this process does, however it ends.
 
         `disk_mb` gives each node a disk of that size; without it, they share the machine's. `engine` is the docker
-        that nodes have, a name of `engines.KINDS`; without it, the one that SPARKBUILD_RACK_ENGINE names.
+        that nodes have, a name of `engines.KINDS`; without it, the one that SPARKBUILD_RACK_ENGINE names. The nodes
+        that `arm64` names are of that machine (see foreign.py), and have no docker.
         """
-        rack = cls.start(n, disk_mb=disk_mb, docker=docker, engine=engine, tied=True)
+        rack = cls.start(n, disk_mb=disk_mb, docker=docker, engine=engine, arm64=arm64, tied=True)
         try:
             yield rack
         finally:
@@ -65,6 +72,7 @@ class Rack:
         disk_mb: int | None = None,
         docker: bool = True,
         engine: str | None = None,
+        arm64: Collection[str] = (),
         tied: bool = False,
     ) -> Rack:
         """A rack that stays up until `down`; `tied`: or until this process ends."""
@@ -73,7 +81,11 @@ class Rack:
         kind = engines.chosen(engine) if docker else engines.DEFAULT
         if problem := engines.lacking(kind):
             raise RackError(problem)
-        rack = cls._reserve(n, disk_mb, docker, kind, tied)
+        if arm64 and (problem := foreign.lacking()):
+            raise RackError(problem)
+        if unknown := sorted(set(arm64) - {f"dgx{i}" for i in range(1, n + 1)}):
+            raise RackError(f"no node {', '.join(unknown)}: a rack of {n} has dgx1 to dgx{n}")
+        rack = cls._reserve(n, disk_mb=disk_mb, docker=docker, engine=kind, arm64=arm64, tied=tied)
         try:
             if n:
                 with ThreadPoolExecutor(n) as pool:
@@ -84,7 +96,9 @@ class Rack:
         return rack
 
     @classmethod
-    def _reserve(cls, n: int, disk_mb: int | None, docker: bool, engine: str, tied: bool) -> Rack:
+    def _reserve(
+        cls, n: int, *, disk_mb: int | None, docker: bool, engine: str, arm64: Collection[str], tied: bool
+    ) -> Rack:
         """Find a number and a network that no other has, and start the keeper, under one lock for all racks."""
         home().mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(home() / ".lock", "w", encoding="utf-8") as lock:
@@ -108,7 +122,10 @@ class Rack:
                 leftovers.clear(str(folder))
                 raise
         names = [(f"dgx{i}", str(net[FIRST_HOST - 1 + i])) for i in range(1, n + 1)]
-        nodes = [Node(folder, switch, name, address, disk_mb, docker, engine) for name, address in names]
+        nodes = [
+            Node(folder, switch, name, address, disk_mb, docker and name not in arm64, engine, name in arm64)
+            for name, address in names
+        ]
         rack = cls(folder, switch, keeper, nodes, process)
         rack._write()
         return rack
@@ -131,7 +148,10 @@ class Rack:
             "network": str(self.switch.network),
             "link": self.switch.link,
             "keeper": [self.keeper.pid, self.keeper.started],
-            "nodes": [[node.name, node.address, node.disk_mb, node.has_docker, node.engine] for node in self.nodes],
+            "nodes": [
+                [node.name, node.address, node.disk_mb, node.has_docker, node.engine, node.is_arm64]
+                for node in self.nodes
+            ],
         }
         (self.folder / "rack.json").write_text(json.dumps(state), encoding="utf-8")
 
