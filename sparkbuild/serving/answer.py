@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from sparkbuild.agent.wire.printable import one_line
-from sparkbuild.core.interrupt import cancel
 from sparkbuild.nodes.engine import Heard, OnLine, SilentError, ask
 
 PROMPT = "Say hello."
@@ -80,7 +79,7 @@ class _Asker(NamedTuple):
         return ask(self.base, path, patience=patience, body=body, on_line=on_line, meanwhile=self.meanwhile)
 
 
-def check(base: str, model_id: str, *, patience: float, meanwhile: Callable[[], None] = cancel.check) -> Answer:
+def check(base: str, model_id: str, *, patience: float, meanwhile: Callable[[], None] = lambda: None) -> Answer:
     """Run all checks in order against the engine at `base`, within `patience` seconds in all; raises NoAnswer, and what
     `meanwhile` raises, which is called several times a second.
     """
