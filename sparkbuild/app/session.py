@@ -45,6 +45,8 @@ _MADE_FROM: dict[str, tuple[str, tuple[str, ...]]] = {
     "sync": ("images", ("recipes",)),
 }
 
+_NAMED_AFTER = {"lock": "locks", "repro": "images"}  # tasks that are no goals
+
 
 class Session:
     """What the commands and actions of one run share. Making one reads the workspace and looks at no node."""
@@ -276,9 +278,9 @@ class Session:
 
     def problem_for(self, task: str) -> SparkbuildError | None:
         """The configuration error that keeps a task of this name from existing, if there is one."""
-        basename, _, rest = task.partition(":")
-        name = rest.split(":", 1)[0]
-        folder = "images" if basename in {"image", "sync", "repro"} else "recipes"
+        basename, *rest = task.split(":")
+        folder = _NAMED_AFTER.get(basename) or _MADE_FROM.get(basename, ("recipes", ()))[0]
+        name = "".join(rest[1:2] if basename == "lock" else rest[:1])  # lock:verify:NAME
         return self.goals.problems.get(f"{folder}/{name}")
 
     def lacking(self, names: Iterable[str]) -> dict[str, ConfigError]:
