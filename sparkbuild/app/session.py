@@ -155,11 +155,12 @@ class Session:
 
     def preflight(self, step: Step) -> SparkbuildError | None:
         """Why making the step's goal would fail, as far as that can be told beforehand: a template, a missing secret, a
-        node that serves another lane. A node that does not answer was told already.
+        node that serves another lane. A node that does not answer was told already, and what needs none is looked at.
         """
         kind: Any = self.kinds[step.goal.uri.scheme]
         tag = any(reason.part == "tag" for reason in step.verdict.reasons)  # what it means now is worth asking
-        if (step.verdict.state == UNKNOWN and not tag) or not hasattr(kind, "preflight"):
+        looks = step.verdict.state != UNKNOWN or tag or getattr(kind, "preflight_needs_no_node", False)
+        if not looks or not hasattr(kind, "preflight"):
             return None
         found: SparkbuildError | None = kind.preflight(step.goal, step.verdict)
         return found or (stageoption.missing(self, step, self.staging) if self.staging else None)
