@@ -64,6 +64,12 @@ def test_a_wait_that_cannot_end_well_ends_at_once(lane: BadLane, mode: str, text
     assert "done  serve:bad" in lane.ok(TASK).out, "it was not launched anew"
 
 
+def test_what_an_engine_answers_is_not_lost_when_the_time_is_over(lane: BadLane) -> None:
+    """The last question has no time left: that it had no answer is no news of the engine."""
+    lane.recipe("--do", "endless", ready_timeout=3.0)
+    says(lane.fails(TASK), "was not ready after 3 s", "found:  an answer of more than 8 MiB")
+
+
 def test_the_exit_of_a_single_rank_is_told(lane: BadLane) -> None:
     lane.recipe("--say", "loading", "--exit-after", "0.1", "--exit-code", "7", "--listen-after", "5")
     lane.recipe("--listen-after", "0", "--do", "503", "--exit-after", "0.3", "--exit-code", "7", "--say", "loading")
@@ -89,6 +95,26 @@ def test_every_command_answers_beside_every_engine(lane: BadLane) -> None:
     assert lane("health").code in {0, 1}
     lane.become("fine")
     assert lane.row()["state"] == "serving"
+
+
+def test_a_lane_of_another_store_that_still_loads_holds_its_port(lane: BadLane, tmp_path: Path) -> None:
+    """Nothing listens on the port yet: who was started to is told by recipe and store, before a second one is."""
+    lane.recipe("--listen-after", "60", ready_timeout=120.0)
+    process = lane.start(TASK)
+    record = lane.store / f"lanes/{RECIPE}/lane.json"
+    other = BadLane(tmp_path / "other")
+    other.port = lane.port
+    other.recipe()
+    (other.root / f"recipes/{RECIPE}").rename(other.root / "recipes/second")
+    other.ok("image:none")
+    try:
+        until(lambda: record.exists() and json.loads(record.read_text())["port"] == lane.port)
+        until(lambda: f"is of lane {RECIPE} of another store ({lane.store})" in other("plan", "serve:second").out, 10)
+        says(other.fails("serve:second"), f"is of lane {RECIPE} of another store ({lane.store})")
+    finally:
+        process.send_signal(signal.SIGINT)
+        finish(process, 60)
+        other.clean_up()
 
 
 def test_a_gate_that_fails_of_odd_words_leaves_the_lane(lane: BadLane) -> None:

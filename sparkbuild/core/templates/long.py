@@ -49,7 +49,9 @@ def fill(text: str, values: Mapping[str, Any], where: str) -> str:
     finally:
         code = child.reap(process)
     if code:
-        filled = Filled(problem=f"it takes more than {SECONDS} s or {MEMORY >> 20} MB to fill in (ended with {code})", wanted=LESS)
+        filled = Filled(
+            problem=f"it takes more than {SECONDS} s or {MEMORY >> 20} MB to fill in (ended with {code})", wanted=LESS
+        )
     else:
         filled = msgspec.json.decode(said, type=Filled)
     if filled.problem:

@@ -137,7 +137,9 @@ def problem_of(error: Exception, *, long: bool) -> Problem:
         return Problem(str(error), line, error.meant)
     if isinstance(error, RecursionError):
         return Problem("it is too deep", line, wanted="one of fewer levels")
-    return Problem(str(error) or type(error).__name__, line, wanted=_BOUNDS if isinstance(error, SecurityError) else _SUM)
+    return Problem(
+        str(error) or type(error).__name__, line, wanted=_BOUNDS if isinstance(error, SecurityError) else _SUM
+    )
 
 
 _BOUNDS = "names and texts as they are, and numbers of at most 64 bits"
