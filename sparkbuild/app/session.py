@@ -45,6 +45,8 @@ _MADE_FROM: dict[str, tuple[str, tuple[str, ...]]] = {
     "sync": ("images", ("recipes",)),
 }
 
+_NAMED_AFTER = {"lock": "locks", "repro": "images"}  # tasks that are no goals
+
 
 class Session:
     """What the commands and actions of one run share. Making one reads the workspace and looks at no node."""
@@ -153,11 +155,12 @@ class Session:
 
     def preflight(self, step: Step) -> SparkbuildError | None:
         """Why making the step's goal would fail, as far as that can be told beforehand: a template, a missing secret, a
-        node that serves another lane. A node that does not answer was told already.
+        node that serves another lane. A node that does not answer was told already, and what needs none is looked at.
         """
         kind: Any = self.kinds[step.goal.uri.scheme]
         tag = any(reason.part == "tag" for reason in step.verdict.reasons)  # what it means now is worth asking
-        if (step.verdict.state == UNKNOWN and not tag) or not hasattr(kind, "preflight"):
+        looks = step.verdict.state != UNKNOWN or tag or getattr(kind, "preflight_needs_no_node", False)
+        if not looks or not hasattr(kind, "preflight"):
             return None
         found: SparkbuildError | None = kind.preflight(step.goal, step.verdict)
         return found or (stageoption.missing(self, step, self.staging) if self.staging else None)
@@ -276,9 +279,9 @@ class Session:
 
     def problem_for(self, task: str) -> SparkbuildError | None:
         """The configuration error that keeps a task of this name from existing, if there is one."""
-        basename, _, rest = task.partition(":")
-        name = rest.split(":", 1)[0]
-        folder = "images" if basename in {"image", "sync", "repro"} else "recipes"
+        basename, *rest = task.split(":")
+        folder = _NAMED_AFTER.get(basename) or _MADE_FROM.get(basename, ("recipes", ()))[0]
+        name = "".join(rest[1:2] if basename == "lock" else rest[:1])  # lock:verify:NAME
         return self.goals.problems.get(f"{folder}/{name}")
 
     def lacking(self, names: Iterable[str]) -> dict[str, ConfigError]:

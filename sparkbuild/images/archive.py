@@ -26,6 +26,7 @@ class ArchiveKind:
     """How docker images in stores are looked at and made."""
 
     scheme = "archive"
+    preflight_needs_no_node = True  # a template is filled in here
 
     def __init__(self, root: str, nodes: Nodes | None = None) -> None:
         self._root = root
@@ -61,7 +62,7 @@ class ArchiveKind:
 
     def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
         """Why building it would fail, as far as its template tells: names that nobody knows, what it may not say."""
-        if not isinstance(goal.spec, DockerfileSpec) or verdict.state != RUN:
+        if not isinstance(goal.spec, DockerfileSpec) or verdict.state == OK:
             return None
         from sparkbuild.images.rendering import dockerfile  # noqa: PLC0415 - only when something is built
 

@@ -64,11 +64,12 @@ def ask(
     patience: float,
     body: Mapping[str, Any] | None = None,
     on_line: OnLine | None = None,
-    meanwhile: Callable[[], None] = cancel.check,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Heard:
     """GET `base` + `path`, or POST `body` as JSON. `patience` in seconds is for all of it, from the connection to the
     last byte. With `on_line`, the lines of an answer with status 200 go to it as they come, and `body` is empty.
-    `meanwhile` is called several times a second; what it raises ends the question. Raises SilentError.
+    `meanwhile` is called several times a second; what it raises ends the question, and so does a ctrl-C, whoever asks.
+    Raises SilentError.
     """
     call = _Call(base, path, body, on_line, patience)
     thread = threading.Thread(target=call.run, daemon=True)
@@ -77,6 +78,7 @@ def ask(
     try:
         while thread.is_alive():
             thread.join(min(_PAUSE, max(0.001, end - time.monotonic())))
+            cancel.check()
             meanwhile()
             if thread.is_alive() and time.monotonic() > end:
                 raise SilentError(f"{call.state} within {round(patience, 1):g} s", late=True)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from sparkbuild.agent.wire.printable import one_line
-from sparkbuild.core.interrupt import cancel
 from sparkbuild.nodes.engine import Heard, OnLine, SilentError, ask
 
 PROMPT = "Say hello."
@@ -27,13 +26,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 class NoAnswer(Exception):  # noqa: N818 - a state of a starting engine, most often not an error
     """Not ready yet, or wrong; the text says which. `wrong`: it is another model; `next`, when it is not "": waiting
-    longer will not help, and this might.
+    longer will not help, and this might; `late`: the time was over before it had answered.
     """
 
-    def __init__(self, text: str, *, wrong: bool = False, next: str = "") -> None:  # noqa: A002 - as in SparkbuildError
+    def __init__(self, text: str, *, wrong: bool = False, next: str = "", late: bool = False) -> None:  # noqa: A002 - as in SparkbuildError
         super().__init__(text)
         self.wrong = wrong
         self.next = next
+        self.late = late
 
 
 class _Model(msgspec.Struct):
@@ -80,7 +80,7 @@ class _Asker(NamedTuple):
         return ask(self.base, path, patience=patience, body=body, on_line=on_line, meanwhile=self.meanwhile)
 
 
-def check(base: str, model_id: str, *, patience: float, meanwhile: Callable[[], None] = cancel.check) -> Answer:
+def check(base: str, model_id: str, *, patience: float, meanwhile: Callable[[], None] = lambda: None) -> Answer:
     """Run all checks in order against the engine at `base`, within `patience` seconds in all; raises NoAnswer, and what
     `meanwhile` raises, which is called several times a second.
     """
@@ -102,7 +102,7 @@ def check(base: str, model_id: str, *, patience: float, meanwhile: Callable[[], 
             raise NoAnswer(f"it serves {told}, not {model_id}", wrong=True)
         return _stream(asker, model_id)
     except SilentError as error:
-        raise NoAnswer(str(error), next=_OTHER if error.foreign else "") from error
+        raise NoAnswer(str(error), next=_OTHER if error.foreign else "", late=error.late) from error
 
 
 _OTHER = "look at serve.command and serve.port: what listens there is no engine with the API of OpenAI"

@@ -17,6 +17,7 @@ from sparkbuild.serving.watching import Watches
 
 PAUSE = 0.1  # seconds between two looks
 SETTLED = 2.0  # seconds that an answer which waiting does not change is seen, before it is believed
+LAST = 2.0  # seconds: a last try that is cut off earlier says nothing of the engine
 AGAIN = 5.0  # seconds between two tries to find a way to what listens
 
 Door = Callable[[], AbstractContextManager[str]]  # the base URL of what listens, while the block runs
@@ -64,14 +65,31 @@ class _Way:
         return self._is_open
 
 
+class _Heard:
+    """What it answers, and since when it is always the same."""
+
+    state = "waiting for the process"
+    since = 0.0
+    _last = ""
+
+    def take(self, error: NoAnswer, seconds: float) -> None:
+        """What a question came to, after that many seconds. Where no time was left for an answer, what it answered
+        before is what is to be told.
+        """
+        if not (error.late and self._last and seconds < LAST):
+            self.state = str(error)
+        if self._last != self.state:
+            self._last, self.since = self.state, time.monotonic()
+
+
 def _answer(way: _Way, spec: LaneSpec, watches: Watches, run: Run) -> Answer:
     start = time.monotonic()
     deadline = start + spec.ready_timeout
-    state = "waiting for the process"
-    settled: tuple[str, float] = ("", 0.0)  # what it answers for good, and since when
+    heard = _Heard()
     head = watches.head
     while True:
         watches.check()
+        asked = time.monotonic()
         if head.listening:
             try:
                 if way.is_open():
@@ -80,17 +98,15 @@ def _answer(way: _Way, spec: LaneSpec, watches: Watches, run: Run) -> Answer:
                 watches.check()
                 if error.wrong:
                     raise _wrong_model(spec, way.base, error) from error
-                state = str(error)
-                if settled[0] != state:
-                    settled = (state, time.monotonic())
-                if error.next and time.monotonic() - settled[1] >= SETTLED:
+                heard.take(error, time.monotonic() - asked)
+                if error.next and time.monotonic() - heard.since >= SETTLED:
                     raise _never(spec, way.base, error) from error
         elif head.last_line:
-            state = "process alive, port not open yet"
+            heard.state = "process alive, port not open yet"
         waited = time.monotonic() - start
         if waited > spec.ready_timeout:
-            raise _too_late(spec, way.base, state, head.last_line)
-        run.report(_progress(state, watches, int(waited), int(spec.ready_timeout)))
+            raise _too_late(spec, way.base, heard.state, head.last_line)
+        run.report(_progress(heard.state, watches, int(waited), int(spec.ready_timeout)))
         cancel.wait(PAUSE)
 
 

@@ -152,6 +152,7 @@ class Registry:
         with self._client.stream(method, url, headers=headers) as answer:
             data = b""
             for block in answer.iter_bytes():
+                cancel.check()  # the timeout is for each read: one that dribbles would renew it for ever
                 data += block
                 if len(data) > _LIMIT:
                     raise self._error("the registry's answer is too big", f"more than {_LIMIT} bytes", reached=True)

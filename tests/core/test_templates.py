@@ -52,9 +52,6 @@ def test_filled(text: str, filled: str) -> None:
         ("{{ zzz.more }}", "there is no `zzz`", 1, ""),
         ("{{ staged.weights.path.more }}", "a text has no `path`", 1, ""),
         ("{% if not zzz == 1 %}{% endif %}", "there is no `zzz`", 1, ""),
-        ("{{ port", "unexpected end of template", 1, ""),
-        ("{{ 1 / 0 }}", "division by zero", 1, ""),
-        ("{{ model_id + port }}", "can only concatenate str", 1, ""),
     ],
 )
 def test_a_mistake_is_one_error_with_its_line_and_what_was_meant(text: str, says: str, line: int, meant: str) -> None:
@@ -65,6 +62,48 @@ def test_a_mistake_is_one_error_with_its_line_and_what_was_meant(text: str, says
     assert repr(text) in error.found
     assert says in error.found
     assert error.wanted == (f"did you mean `{meant}`? {NAMES}" if meant else NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "wanted"),
+    [
+        ("{{ port", "unexpected end of template", "for braces as such: {{ '{{' }}"),
+        ('{{"a": 1}}', "expected token", "an expression, as in {{ port }}"),
+        ("${#words[@]}", "Missing end of comment tag", "{{ '{#' }}"),
+        ("{% port %}", "unknown tag 'port'", "{{ '{%' }}"),
+        ("{{ 1 / 0 }}", "division by zero", "an expression that has a value"),
+        ("{{ model_id + port }}", "can only concatenate str", "`~` joins"),
+        ("{{ model_id | attr('x') }}", "No filter named 'attr'", "a filter: d, default, first"),
+        ("{{ model_id is lowerr }}", "No test named 'lowerr'", "a test: boolean, defined"),
+        ("{{ 'x' * 9 }}", "`*` is for numbers", "numbers of at most 64 bits"),
+        ("{% for a in 'x' %}{% endfor %}", "`for` may not stand in a value", "names, texts, numbers, sums"),
+    ],
+)
+def test_what_is_wanted_where_what_is_wrong_is_no_name(text: str, says: str, wanted: str) -> None:
+    with pytest.raises(TemplateError) as raised:
+        value.fill(text, VALUES, "recipes/demo/recipe.toml")
+    assert says in raised.value.found
+    assert wanted in raised.value.wanted
+    assert "names: " not in raised.value.wanted
+
+
+def test_braces_as_such_are_written_as_the_message_says() -> None:
+    assert value.fill("{{ '{{' }} {{ '{%' }} {{ '{#' }} {{ '}}' }}", VALUES, "here") == "{{ {% {# }}"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("RUN a\nRUN echo ${#words[@]}\n", "{{ '{#' }}"),
+        ("{{ x | attr('y') }}", "a filter: d, default, dictsort"),
+        ("{% for a in range(1000) %}" * 3 + "{% endfor %}" * 3, "loops over less"),
+    ],
+)
+def test_what_is_wanted_in_a_whole_file(text: str, wanted: str) -> None:
+    with pytest.raises(TemplateError) as raised:
+        long.fill(text, VALUES, "images/x/Dockerfile.j2")
+    assert wanted in raised.value.wanted
+    assert "names: " not in raised.value.wanted
 
 
 ESCAPES = [

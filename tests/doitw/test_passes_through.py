@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,14 +25,45 @@ def seen(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def test_arguments_arrive_as_they_were_given(ready: Project) -> None:
-    doit = ready.folder / ".venv/bin/doit"
-    kept = doit.read_bytes()
-    doit.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")  # doit itself breaks on an empty argument
+    (program,) = ready.folder.glob(".venv/lib/python3*/site-packages/doit/__main__.py")
+    kept = program.read_bytes()
+    # doit itself breaks on an empty argument
+    program.write_text("import sys\n\n\ndef main():\n    print(*sys.argv, sep='\\0', end='')\n")
     try:
-        assert ready.run(*AWKWARD).stdout.split("\0") == [*AWKWARD, ""]
-        assert ready.run().stdout == "\0", "no argument is no argument"
+        assert ready.run(*AWKWARD).stdout.split("\0") == ["doit", *AWKWARD]
+        assert ready.run().stdout == "doit", "no argument is no argument"
     finally:
-        doit.write_bytes(kept)
+        program.write_bytes(kept)
+
+
+def test_a_ctrl_c_while_doit_is_loaded_says_nothing(ready: Project) -> None:
+    """Python's own answer would be a traceback out of whatever is imported at that moment."""
+    (program,) = ready.folder.glob(".venv/lib/python3*/site-packages/doit/__main__.py")
+    kept = program.read_bytes()
+    program.write_text("import time\nprint('loads', flush=True)\ntime.sleep(60)\n")
+    try:
+        for words in (["show"], ["--version"]):
+            process = ready.start(*words)
+            assert process.stdout is not None
+            if words != ["--version"]:
+                assert process.stdout.readline() == "loads\n"
+            else:  # what doit prints is taken in
+                time.sleep(1.0)
+            os.killpg(process.pid, signal.SIGINT)
+            _, told = process.communicate(timeout=20)
+            assert told == ""
+            assert process.returncode in {-signal.SIGINT, 128 + signal.SIGINT}
+    finally:
+        program.write_bytes(kept)
+
+
+def test_the_current_folder_is_no_place_to_import_from(ready: Project) -> None:
+    stray = ready.folder / "site.py"
+    stray.write_text("raise SystemExit('imported')\n")
+    try:
+        assert ready.run("show").returncode == 0
+    finally:
+        stray.unlink()
 
 
 def test_nothing_is_said_and_nothing_is_made(ready: Project) -> None:

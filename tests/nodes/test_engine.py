@@ -10,6 +10,7 @@ import pytest
 
 from sparkbuild.bench.served import identify
 from sparkbuild.core.errors import GateError, NotReadyError
+from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.gates.chat import chat
 from sparkbuild.nodes.engine import Heard, SilentError, ask
 from sparkbuild.serving.answer import NoAnswer, check
@@ -72,6 +73,18 @@ def test_text_is_printable(engine: Bad) -> None:
     answer = heard(engine, "escapes")
     assert isinstance(answer, Heard)
     assert answer.text.isprintable()
+
+
+def test_a_ctrl_c_ends_a_question_whatever_else_is_looked_at_meanwhile(
+    engine: Bad, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.become("silent")
+    monkeypatch.setattr(cancel, "_event", threading.Event())
+    monkeypatch.setattr(cancel, "_signal", 0)
+    monkeypatch.setattr(cancel, "_on_stop", [])
+    threading.Timer(0.2, cancel.stop, [2]).start()
+    with pytest.raises(Interrupted):
+        ask(engine.base_url, "/health", patience=SLACK, meanwhile=lambda: None)
 
 
 def test_nobody_waits_for_a_thread_that_reads_on(engine: Bad) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +21,7 @@ import pytest
 from tests.bad_engine import ESCAPES, MARKUP, MODES
 from tests.bad_lane import RECIPE, TASK, BadLane
 from tests.engine import free_port
-from tests.workspace_tool import Done
+from tests.workspace_tool import Done, finish, until
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,12 @@ def test_a_wait_that_cannot_end_well_ends_at_once(lane: BadLane, mode: str, text
     assert "done  serve:bad" in lane.ok(TASK).out, "it was not launched anew"
 
 
+def test_what_an_engine_answers_is_not_lost_when_the_time_is_over(lane: BadLane) -> None:
+    """The last question has no time left: that it had no answer is no news of the engine."""
+    lane.recipe("--do", "endless", ready_timeout=3.0)
+    says(lane.fails(TASK), "was not ready after 3 s", "found:  an answer of more than 8 MiB")
+
+
 def test_the_exit_of_a_single_rank_is_told(lane: BadLane) -> None:
     lane.recipe("--say", "loading", "--exit-after", "0.1", "--exit-code", "7", "--listen-after", "5")
     lane.recipe("--listen-after", "0", "--do", "503", "--exit-after", "0.3", "--exit-code", "7", "--say", "loading")
@@ -88,6 +97,26 @@ def test_every_command_answers_beside_every_engine(lane: BadLane) -> None:
     assert lane.row()["state"] == "serving"
 
 
+def test_a_lane_of_another_store_that_still_loads_holds_its_port(lane: BadLane, tmp_path: Path) -> None:
+    """Nothing listens on the port yet: who was started to is told by recipe and store, before a second one is."""
+    lane.recipe("--listen-after", "60", ready_timeout=120.0)
+    process = lane.start(TASK)
+    record = lane.store / f"lanes/{RECIPE}/lane.json"
+    other = BadLane(tmp_path / "other")
+    other.port = lane.port
+    other.recipe()
+    (other.root / f"recipes/{RECIPE}").rename(other.root / "recipes/second")
+    other.ok("image:none")
+    try:
+        until(lambda: record.exists() and json.loads(record.read_text())["port"] == lane.port)
+        until(lambda: f"is of lane {RECIPE} of another store ({lane.store})" in other("plan", "serve:second").out, 10)
+        says(other.fails("serve:second"), f"is of lane {RECIPE} of another store ({lane.store})")
+    finally:
+        process.send_signal(signal.SIGINT)
+        finish(process, 60)
+        other.clean_up()
+
+
 def test_a_gate_that_fails_of_odd_words_leaves_the_lane(lane: BadLane) -> None:
     """On a terminal, what an engine says is neither markup nor an escape of the terminal."""
     lane.ok(TASK)
@@ -104,6 +133,47 @@ def test_a_gate_that_fails_of_odd_words_leaves_the_lane(lane: BadLane) -> None:
         assert "\x1b]0;" not in text
         assert lane.row()["pid"] == pid
     assert "[/INST]" in on_terminal(lane, TASK, mode="chat-markup")[1]
+
+
+@pytest.mark.parametrize("mode", ["silent", "dribble", "chat-silent", "chat-dribble"])
+def test_a_ctrl_c_hangs_up_on_an_engine_that_hangs_while_it_starts(lane: BadLane, mode: str) -> None:
+    lane.recipe("--do", mode, ready_timeout=300.0)
+    before = len(lane.runs())
+    process = lane.start(TASK)
+    until(lambda: any(entry["event"] == "start" for entry in lane.runs()[before:]))
+    until(lambda: asked(lane) >= (3 if mode.startswith("chat-") else 1))
+    says(interrupted(process), "was not ready: it was taken down")
+    assert lane.row()["state"] == "did not start"
+
+
+def test_a_ctrl_c_hangs_up_on_an_engine_that_hangs_at_a_gate(lane: BadLane) -> None:
+    lane.ok(TASK)
+    path = lane.root / f"recipes/{RECIPE}/recipe.toml"
+    path.write_text(path.read_text().replace("timeout = 5.0", "timeout = 300.0"))
+    lane.become("chat-silent")
+    process = lane.start(TASK)
+    assert process.stdout is not None
+    assert any("gates 0/1" in line for line in process.stdout), "no gate was begun"
+    says(interrupted(process), "the lane runs on without its gates")
+
+
+def asked(lane: BadLane) -> int:
+    """How many requests the engine had; 0 when there is none yet."""
+    try:
+        with urllib.request.urlopen(f"{lane.url}/asked", timeout=10) as answer:
+            return int(json.load(answer))
+    except OSError:
+        return 0
+
+
+def interrupted(process: subprocess.Popen[str]) -> Done:
+    """What a started doit says at a ctrl-C, which ends it long before the 30 s that cleaning may take."""
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    done = finish(process, 60)
+    assert time.monotonic() - began < 15, done
+    assert done.code == 130, done
+    return done
 
 
 def test_an_error_of_the_engine_is_no_markup_while_it_starts(lane: BadLane) -> None:

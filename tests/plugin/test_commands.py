@@ -48,6 +48,33 @@ def test_a_pattern_that_matches_nothing_is_an_error(doit: Tool) -> None:
     assert "no task matches 'serve:zz*'" in doit.fails("serve:zz*").err
 
 
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        ("artifact:rx", "locks/rx.source.lock:2"),
+        ("artifact:rx:weights", "locks/rx.source.lock:2"),
+        ("plan source:rx:engine", "locks/rx.source.lock:2"),
+        ("why artifact:rx:weights", "locks/rx.source.lock:2"),
+        ("lock:verify:rx", "locks/rx.source.lock:2"),
+        ("artifact:rx*", "locks/rx.source.lock:2"),
+        ("repro:ix", "images/ix/image.toml:1"),
+        ("serve:bx", "recipes/bx/recipe.toml:1"),
+        ("serve:bx*", "recipes/bx/recipe.toml:1"),
+        ("plan stage:bx*", "recipes/bx/recipe.toml:1"),
+    ],
+)
+def test_a_file_with_a_mistake_is_not_as_if_it_were_not_there(doit: Tool, words: str, file: str) -> None:
+    (doit.root / "locks").mkdir(exist_ok=True)
+    (doit.root / "locks/rx.source.lock").write_text("format=local-inference-source-lock/v1\nbroken line\n")
+    for path in ("images/ix/image.toml", "recipes/bx/recipe.toml"):
+        (doit.root / path).parent.mkdir(parents=True)
+        (doit.root / path).write_text("kind = 3\n")
+    done = doit.fails(*words.split())
+    assert done.code == 3, done
+    assert file in done.err
+    assert "did you mean" not in done.err
+
+
 def test_what_follows_a_task_with_arguments_is_its_own(doit: Tool) -> None:
     done = doit.ok("echo", "some words", "serve:nothing", "-x")
     log = next((doit.root / ".sparkbuild" / "runs").glob("*/echo.log"))

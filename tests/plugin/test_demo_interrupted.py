@@ -105,7 +105,7 @@ def test_an_engine_that_hangs_while_it_starts_does_not_hold_up_a_ctrl_c(idle: De
     process.send_signal(signal.SIGINT)
     done = finish(process, 60)
     assert done.code in {130, 1}, done  # 1: it was ready a moment before, and its gates failed
-    assert time.monotonic() - begin < 40  # a gate that was begun is given the 30 s in which steps clean up
+    assert time.monotonic() - begin < 15
     assert idle.ok("stop:demo")
     assert not is_alive(pid)
     assert idle.engines() == []

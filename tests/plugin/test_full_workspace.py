@@ -25,7 +25,10 @@ class Space:
     def __init__(self, root: Path, store: Path) -> None:
         self.root, self.store = root, store
         self.doit = Tool(root)
-        (root / "dodo.py").write_text(DODO + '\ndef task_touch():\n    return {"actions": [Proc(["true"])]}\n')
+        (root / "dodo.py").write_text(
+            DODO + '\ndef task_touch():\n    return {"actions": [Proc(["true"])]}\n'
+            '\ndef task_group():\n    return {"actions": None, "task_dep": []}\n'
+        )
         (root / "config.toml").write_text(
             f'[nodes.local]\nconnection = "local"\nstore = "{store}"\n\n[clusters.local]\nnodes = ["local"]\n'
         )
@@ -88,6 +91,18 @@ def test_what_writes_says_so(space: Space, words: list[str]) -> None:
     if done.code:
         assert "the workspace cannot be written to" in done.text, done
         assert "next:" in done.text
+
+
+def test_a_group_that_has_nothing_to_do_is_no_failure(space: Space) -> None:
+    done = space.doit.ok("group")
+    assert "could not be noted" not in done.text, done
+
+
+def test_a_task_that_is_none_is_told(space: Space) -> None:
+    done = space.doit.fails("serve:none")
+    assert done.code == 3, done
+    assert "there is no task 'serve:none'" in done.err
+    assert "next:" in done.err
 
 
 def test_what_cannot_be_forgotten_is_not_said_to_be(space: Space) -> None:

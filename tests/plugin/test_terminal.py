@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkbuild.plugin.commands.list import fitted
 from tests.workspace_tool import Tool, bare
 
 SIZE = 600_000
@@ -67,10 +68,10 @@ def workspace(tmp_path: Path, slow_url: str) -> Tool:
     return doit
 
 
-def on_a_terminal(doit: Tool, *args: str) -> tuple[int, str]:
-    """Run doit with a terminal of 100 columns as its output."""
+def on_a_terminal(doit: Tool, *args: str, columns: int = 100) -> tuple[int, str]:
+    """Run doit with a terminal as its output."""
     master, slave = pty.openpty()
-    env = {**doit.env, "COLUMNS": "100", "TERM": "xterm"}
+    env = {**doit.env, "COLUMNS": str(columns), "TERM": "xterm"}
     argv = [sys.executable, "-m", "doit", *args]
     process = subprocess.Popen(argv, cwd=doit.root, env=env, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
@@ -117,3 +118,25 @@ def test_a_plan_that_nobody_reads_to_the_end(workspace: Tool) -> None:
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
     assert done.stdout.strip() in {"0", "141"}
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "--status"], ["list", "serve:r", "image:none"]])
+def test_a_list_fits_a_narrow_terminal(workspace: Tool, words: list[str]) -> None:
+    """Names are what is typed: they stay whole, and what is said of them is cut."""
+    code, text = on_a_terminal(workspace, *words, columns=34)
+    assert code == 0, text
+    rows = text.replace("\r", "").splitlines()
+    assert max(map(len, rows)) <= 34, text
+    names = [next(word for word in row.split() if ":" in word or len(word) > 1) for row in rows]
+    assert {"serve:r", "image:none"} <= set(names)
+    assert any(row.endswith("…") for row in rows)
+    assert "…" not in workspace.ok(*words).out, "a pipe gets all of it"
+
+
+def test_a_name_that_is_longer_than_the_terminal_stays_whole() -> None:
+    docs = {"stage:r:dgx1:engram": "the rows of a table", "serve:r": "served"}
+    pad, cut = fitted(docs, 20)
+    assert [f"{name:<{pad}}{cut[name]}" for name in docs] == ["stage:r:dgx1:engram", "serve:r   served"]
+    pad, cut = fitted(docs, 30)
+    assert [f"{name:<{pad}}{cut[name]}" for name in docs] == ["stage:r:dgx1:engram  the rows…", "serve:r        served"]
+    assert fitted(docs, 0) == (22, docs)

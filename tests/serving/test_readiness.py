@@ -13,6 +13,7 @@ import pytest
 
 from sparkbuild.core.errors import NodeError, NotReadyError
 from sparkbuild.serving import readiness
+from sparkbuild.serving.answer import NoAnswer
 from tests.serving.lanes import spec
 from tests.serving.ranks import Ranks, ranks
 from tests.serving.test_answer import Server
@@ -84,3 +85,25 @@ def test_a_way_that_is_shut_is_tried_again_and_told(
         wait(nodes, shut, tmp_path, 1.0)
     assert "it listens, and is not reached from here" in raised.value.found
     assert "AllowTcpForwarding" in raised.value.found
+
+
+def test_a_last_try_without_time_does_not_hide_what_was_answered(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = ranks(1)
+    nodes[NODE].set(listening=True)
+    end = time.monotonic() + 1.0
+
+    def answers(*_args: object, **_options: object) -> None:
+        if time.monotonic() < end:
+            raise NoAnswer("an answer of more than 8 MiB")
+        raise NoAnswer("its answer does not end within 0.1 s", late=True)
+
+    @contextmanager
+    def door() -> Iterator[str]:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+
+    monkeypatch.setattr(readiness, "check", answers)
+    with pytest.raises(NotReadyError) as raised:
+        wait(nodes, door, tmp_path, timeout=1.5)
+    assert raised.value.found.startswith("an answer of more than 8 MiB;")

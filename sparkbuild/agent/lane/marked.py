@@ -42,14 +42,21 @@ def unrecorded(store: str, logs: Collection[str], glance: procs.Glance) -> list[
     return found
 
 
-def wants(lane: ProcessLane, port: int) -> bool:
-    """Whether a lane listens on a port, or was started to: an engine may take minutes to get there."""
+def wants(lane: ProcessLane, port: int, glance: procs.Glance) -> bool:
+    """Whether a lane listens on a port, or one of its processes was started to: an engine may take minutes to get
+    there, and the first process is what keeps the log until then.
+    """
+    pids = next((pids for pids in glance.marks(MARK).values() if lane["pid"] in pids), {lane["pid"]})
+    return port in lane["ports"] or any(str(port).encode() in _words(pid) for pid in pids)
+
+
+def _words(pid: int) -> list[bytes]:
+    """The words of a command line, those of `--port=8000` and `0.0.0.0:8000` apart."""
     try:
-        with open(f"/proc/{lane['pid']}/cmdline", "rb") as file:
-            words = file.read().replace(b"=", b"\0").replace(b":", b"\0").split(b"\0")
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().replace(b"=", b"\0").replace(b":", b"\0").split(b"\0")
     except OSError:
-        words = []
-    return port in lane["ports"] or str(port).encode() in words
+        return []
 
 
 def strangers(glance: procs.Glance, ours: Collection[int] = ()) -> dict[int, str]:

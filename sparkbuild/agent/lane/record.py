@@ -185,7 +185,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         fact["foreign"] = foreign
     elsewhere = unrecorded(store, {one.get("log", "") for one in records.values()}, glance)
     # without GPUs, engines on other ports do not disturb each other
-    elsewhere = [one for one in elsewhere if one["ours"] or one["gpus"] or (port and wants(one, port))]
+    elsewhere = [one for one in elsewhere if one["ours"] or one["gpus"] or (port and wants(one, port, glance))]
     if elsewhere:
         fact["elsewhere"] = elsewhere
     if closed:

@@ -22,11 +22,14 @@ class TemplateError(ConfigError):
 
 
 class Problem(NamedTuple):
-    """What is wrong, on which line of the template, and the name that was probably meant."""
+    """What is wrong, on which line of the template, the name that was probably meant, and, where what is wrong is no
+    name, what may stand there.
+    """
 
     text: str
     line: int
     meant: str = ""
+    wanted: str = ""
 
 
 def refused(text: str, values: Mapping[str, Any], where: str, problem: Problem) -> TemplateError:
@@ -37,7 +40,7 @@ def refused(text: str, values: Mapping[str, Any], where: str, problem: Problem) 
         "a template cannot be filled in",
         where=where,
         found=f"{shown!r}: {problem.text}",
-        wanted=f"did you mean `{problem.meant}`? {names}" if problem.meant else names,
+        wanted=problem.wanted or (f"did you mean `{problem.meant}`? {names}" if problem.meant else names),
     )
     error.text, error.line = text, problem.line
     return error

@@ -19,6 +19,7 @@ from sparkbuild.core.templates.errors import Problem, refused
 SECONDS = 5  # of a processor
 MEMORY = 512 << 20  # bytes of address space
 TEXT_LIMIT = 1 << 20  # characters of what it becomes
+LESS = "a template that loops over less"
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from sparkbuild.core.templates.process import main; main()"
 
 
@@ -29,6 +30,7 @@ class Filled(msgspec.Struct):
     problem: str = ""
     line: int = 1
     meant: str = ""
+    wanted: str = ""
 
 
 def fill(text: str, values: Mapping[str, Any], where: str) -> str:
@@ -47,11 +49,13 @@ def fill(text: str, values: Mapping[str, Any], where: str) -> str:
     finally:
         code = child.reap(process)
     if code:
-        filled = Filled(problem=f"it takes more than {SECONDS} s or {MEMORY >> 20} MB to fill in (ended with {code})")
+        filled = Filled(
+            problem=f"it takes more than {SECONDS} s or {MEMORY >> 20} MB to fill in (ended with {code})", wanted=LESS
+        )
     else:
         filled = msgspec.json.decode(said, type=Filled)
     if filled.problem:
-        error = refused(text, values, where, Problem(filled.problem, filled.line, filled.meant))
+        error = refused(text, values, where, Problem(filled.problem, filled.line, filled.meant, filled.wanted))
         shown = text.splitlines()[filled.line - 1 : filled.line]
         error.where = f"{where}:{filled.line}"
         error.found = f"{filled.problem}: {shown[0].strip()[:200]}" if shown else filled.problem

@@ -8,7 +8,7 @@ import sys
 import msgspec
 from jinja2 import TemplateSyntaxError, nodes
 
-from sparkbuild.core.templates.long import MEMORY, SECONDS, TEXT_LIMIT, Filled
+from sparkbuild.core.templates.long import LESS, MEMORY, SECONDS, TEXT_LIMIT, Filled
 from sparkbuild.core.templates.sandbox import Sandbox, bounded, problem_of
 
 
@@ -31,7 +31,7 @@ def main() -> None:
         bounded(len(text), TEXT_LIMIT)
         filled = Filled(text)
     except MemoryError:
-        filled = Filled(problem=f"it takes more than {MEMORY >> 20} MB to fill in")
+        filled = Filled(problem=f"it takes more than {MEMORY >> 20} MB to fill in", wanted=LESS)
     except Exception as error:  # noqa: BLE001 - an expression may raise whatever Python does, and that is the answer
-        filled = Filled("", *problem_of(error))
+        filled = Filled("", *problem_of(error, long=True))
     sys.stdout.buffer.write(msgspec.json.encode(filled))

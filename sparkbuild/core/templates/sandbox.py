@@ -19,6 +19,7 @@ from jinja2.utils import missing
 from sparkbuild.core.templates.errors import Problem, meant_by
 
 RESULT_LIMIT = 1 << 17  # characters: the kernel takes no longer word in a command line
+NO_VALUE = "may not stand in a value"  # ends what is said of a node that may stand in a whole file alone
 _GREATEST = 1 << 63
 _FILTERS = ("default", "d", "first", "float", "int", "last", "length", "lower", "string", "trim", "upper")
 _LONG_FILTERS = ("dictsort", "indent", "items", "list", "reverse", "sort", "tojson", "unique")
@@ -122,18 +123,40 @@ def bounded(size: int, limit: int = RESULT_LIMIT) -> None:
         raise SecurityError(f"a text of more than {limit} characters")
 
 
-def problem_of(error: Exception) -> Problem:
-    """What an exception says of the template that was read or filled in when it came."""
+def problem_of(error: Exception, *, long: bool) -> Problem:
+    """What an exception says of the template that was read or filled in when it came, and what may stand there."""
     if isinstance(error, TemplateSyntaxError):
-        return Problem(error.message or "it cannot be read", error.lineno)
+        text = error.message or "it cannot be read"
+        return Problem(text, error.lineno, wanted=_wanted(text, long=long))
     line, place = 1, error.__traceback__
     while place is not None:  # jinja2 writes the template's own lines into the traceback
         if place.tb_frame.f_code.co_filename == "<template>":
             line = place.tb_lineno
         place = place.tb_next
+    if isinstance(error, UnknownNameError):
+        return Problem(str(error), line, error.meant)
     if isinstance(error, RecursionError):
-        return Problem("it is too deep", line)
-    return Problem(str(error) or type(error).__name__, line, error.meant if isinstance(error, UnknownNameError) else "")
+        return Problem("it is too deep", line, wanted="one of fewer levels")
+    return Problem(
+        str(error) or type(error).__name__, line, wanted=_BOUNDS if isinstance(error, SecurityError) else _SUM
+    )
+
+
+_BOUNDS = "names and texts as they are, and numbers of at most 64 bits"
+_SUM = "an expression that has a value: numbers with numbers; `~` joins whatever it stands between"
+_EXPRESSION = "an expression, as in {{ port }}; for braces as such: {{ '{{' }}, {{ '{%' }}, {{ '{#' }}"
+_VALUE = "names, texts, numbers, sums, filters and `if`"
+
+
+def _wanted(text: str, *, long: bool) -> str:
+    """What may stand where a template cannot be read; `text` is what jinja2 or we say of it."""
+    if text.startswith("No filter named"):
+        return f"a filter: {', '.join(sorted((*_FILTERS, *(_LONG_FILTERS if long else ()), 'join', 'replace')))}"
+    if text.startswith("No test named"):
+        return f"a test: {', '.join(name for name in sorted(_TESTS) if name.isalpha())}"
+    if text.endswith(NO_VALUE):
+        return _VALUE
+    return _EXPRESSION
 
 
 def _join(value: Iterable[Any], between: str = "") -> str:

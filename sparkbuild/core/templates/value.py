@@ -38,7 +38,7 @@ def fill(text: str, values: Mapping[str, Any], where: str) -> str:
         filled = sandbox.from_string(tree).render(values)
         bounded(len(filled))
     except Exception as error:  # an expression in a template may raise whatever Python does: 1/0, "a" + 1
-        raise refused(text, values, where, problem_of(error)) from error
+        raise refused(text, values, where, problem_of(error, long=False)) from error
     return filled
 
 
@@ -46,13 +46,14 @@ def check(tree: Node) -> None:
     """Raise TemplateSyntaxError for the first node that may not stand in a value."""
     from jinja2 import TemplateSyntaxError  # noqa: PLC0415 - as above
 
+    from sparkbuild.core.templates.sandbox import NO_VALUE  # noqa: PLC0415 - as above
+
     waiting = [(tree, 0)]
     while waiting:
         node, depth = waiting.pop()
         name = type(node).__name__
         if name not in ALLOWED or getattr(node, "name", "") == "self":
-            what = f"`{name.lower()}` may not stand in a value: names, texts, numbers, sums, filters and `if`"
-            raise TemplateSyntaxError(what, node.lineno)
+            raise TemplateSyntaxError(f"`{name.lower()}` {NO_VALUE}", node.lineno)
         if depth > _DEEPEST:
             raise TemplateSyntaxError(f"it is more than {_DEEPEST} levels deep", node.lineno)
         waiting += [(inner, depth + 1) for inner in node.iter_child_nodes()]

@@ -60,6 +60,8 @@ class _Orderly:
         try:
             super().process_task_result(node, base_fail)  # type: ignore[misc]
         except StateError as error:  # its work is done; that it was is what could not be noted
+            if not node.task.actions:
+                return  # a group: nothing was done, and its members have told of themselves
             self.final_result = self.final_result or SYSTEM_REFUSED
             told = "\n".join(f"      {line}" for line in str(error).splitlines())
             self._note(node.task, f"ERROR: what became of it could not be noted; its work is done\n{told}")

@@ -163,6 +163,8 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         """Every known name; raises for one that is none, with a suggestion, or with the reason it is missing."""
         known = self.known()
         for name in names:
+            if "*" in name and not fnmatch.filter(known, name) and (unread := self.session.lacking([name])):
+                raise InvalidCommand(_nothing_left(name, unread.values()))
             if name in known or "*" in name or name.startswith("-"):
                 continue
             if not self.needs_tasks and not hasattr(self, "task_list"):

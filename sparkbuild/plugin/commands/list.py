@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from doit.cmd_list import List as DoitList
@@ -60,6 +61,12 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
             pos_args = self._taken_apart(pos_args or [], known)
             if status:
                 session.plan(self.chosen([]))
+            if template is None and not quiet and (columns := self._columns()):
+                before = 2 if status else 0  # the letter of the state
+                pad, docs = fitted({task.name: task.doc or "" for task in self.task_list}, columns - before)
+                template = ("{status} " if status else "") + f"{{name:<{pad}}}{{doc}}"
+                for task in self.task_list:
+                    task.doc = docs[task.name]
             super()._execute(show_all, quiet, status, private, list_deps, template, sort, pos_args)
         return 2 if self.tell_problems() else 0
 
@@ -95,8 +102,31 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
         for task in self.task_list:
             if (task.subtask_of or not task.has_subtask) and not task.name.startswith("_"):
                 lines[task.name] = task.doc or ""
-        width = max(map(len, lines), default=0) + 3
-        for name in sorted(lines):
-            if name.partition(":")[0] in DOWNLOADS and not downloads:
-                continue
-            self.outstream.write(f"{name}\n" if quiet else f"{name:<{width}}{lines[name]}\n")
+        shown = {name: lines[name] for name in sorted(lines) if downloads or name.partition(":")[0] not in DOWNLOADS}
+        pad, docs = fitted(shown, self._columns())
+        for name, doc in docs.items():
+            self.outstream.write(f"{name}\n" if quiet else f"{name:<{pad}}{doc}\n")
+
+    def _columns(self) -> int:
+        """The width of the terminal that it is printed on; 0: a file or a pipe, which gets all of it."""
+        return shutil.get_terminal_size().columns if self.outstream.isatty() else 0
+
+
+def fitted(docs: Mapping[str, str], columns: int) -> tuple[int, dict[str, str]]:
+    """The width that names are padded to, and the lines that stand behind them, for a terminal of `columns` (0: no
+    bound). Names stay whole, since they are what is typed; what does not fit of a line ends with an ellipsis.
+    """
+    longest = max(map(len, docs), default=0) + 3
+    if not columns:
+        return longest, dict(docs)
+    pad = min(longest, columns // 2)
+    return pad, {name: _cut(name, doc, pad, columns) for name, doc in docs.items()}
+
+
+def _cut(name: str, doc: str, pad: int, columns: int) -> str:
+    begin = max(pad, len(name) + 2)
+    gap = " " * (begin - max(pad, len(name)))
+    room = columns - begin
+    if len(doc) <= room:
+        return gap + doc
+    return f"{gap}{doc[: room - 1]}…" if room > 1 else ""

@@ -123,8 +123,8 @@ class PlanCommand(FactCommand):
             head = f"{step.state:<8}{step.goal.node:<{place + 2}}{step.goal.task:<{width + 2}}"
             amount = "" if step.state == "ok" else units.size(step.bytes) if step.bytes != 0 else ""
             reasons = [reason.text for reason in step.reasons] or [step.verdict.told or "up to date"]
-            error = refusals.get(step.goal.target) if step.state != "unknown" else None
-            if error is not None:
+            error = refusals.get(step.goal.target)
+            if error is not None and str(error) not in reasons:
                 self.hopeless = True
                 reasons += refused.lines(step.goal, error)
             lost = [need.task for need in step.goal.needs if need.target in refusals]

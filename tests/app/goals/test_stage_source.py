@@ -237,7 +237,7 @@ def test_groups_are_listed_with_what_they_stand_for(models: Models) -> None:
 
 def test_why_it_is_made_after_another_run_was_waited_for(models: Models) -> None:
     models.recipe("one", {"a.bin": 8_000_000})
-    edit(models, "one", "min_free = 0", "bwlimit = 4000000")
+    edit(models, "one", "min_free = 0", "bwlimit = 1000000")
     first = models.start("stage:one")
     try:
         _until_busy(models)
