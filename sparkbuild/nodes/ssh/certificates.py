@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import fnmatch
+import struct
 import time
 from collections.abc import Collection
 from typing import NamedTuple
@@ -39,6 +40,13 @@ class Certificate(NamedTuple):
 
 def parsed(blob: bytes) -> Certificate:
     """A certificate from its bytes. ValueError when they are none."""
+    try:
+        return _parsed(blob)
+    except (paramiko.SSHException, struct.error, IndexError, OverflowError) as error:
+        raise ValueError(f"no certificate: {error}") from None
+
+
+def _parsed(blob: bytes) -> Certificate:
     message = paramiko.Message(blob)
     name = message.get_text()
     if not name.endswith(SUFFIX):
@@ -70,7 +78,7 @@ def problem(blob: bytes, name: str, authorities: Collection[str]) -> str:
     """Why a certificate does not speak for the server `name`; "" when it does. `authorities`: base64 of keys."""
     try:
         found = parsed(blob)
-    except (ValueError, paramiko.SSHException, IndexError) as error:
+    except ValueError as error:
         return f"it cannot be read: {error}"
     now = time.time()
     checks = (
