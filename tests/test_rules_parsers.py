@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 READERS = {
     "json.loads", "json.load", "msgspec.json.decode", "_decoder.decode", "struct.unpack", "struct.unpack_from",
     "json.JSONDecoder().raw_decode", "tarfile.open", "opentar.opened", "zipfile.ZipFile", "tomli.loads",
@@ -143,7 +143,7 @@ def test_every_module_that_reads_others_is_in_a_table() -> None:
 
 @pytest.mark.parametrize(("module", "test"), sorted(TESTED.items()))
 def test_the_test_of_a_parser_knows_it(module: str, test: str) -> None:
-    place = ROOT / test if "/" in test else Path(__file__).parent / test
+    place = ROOT / test if "/" in test else ROOT / "tests/parsers" / test
     assert place.is_file(), f"{module}: {place} is gone"
 
 
