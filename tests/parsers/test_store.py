@@ -14,7 +14,6 @@ from hypothesis import given
 from sparkbuild.agent.disk.files import read_json
 from sparkbuild.agent.evict import attached
 from sparkbuild.agent.export import look
-from sparkbuild.agent.git import exported
 from sparkbuild.agent.image import archives, layers, tree
 from sparkbuild.agent.ledger import evicted, index, mounts
 from sparkbuild.agent.source import sparse
@@ -49,11 +48,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_manifest_of_an_export(store: Path, data: bytes) -> None:
     dst = str(store / "export")
     Path(mounts.path_of(dst)).write_bytes(data)
-    what = {"target": "/model", "cache": "/cache", "folders": []}
-    with bounded(AgentError):
+    with bounded(AgentError, OSError):  # what the disk says of a name is that look's problem, see agent/facts.py
         json.dumps(look.observe({"store": str(store), "dst": dst, "key": "c" * 64}))
         attached.export(dst)
-        assert what
 
 
 @given(data=json_like({"format": evicted.FORMAT, "dst": "/srv/gone", "at": 1.0, "for": "recipe beta"}))
@@ -111,4 +108,3 @@ def test_any_object_of_a_store(store: Path, data: bytes) -> None:
     with bounded():
         found = read_json(str(store / "any.json"))
         assert found is None or isinstance(found, dict)
-    assert exported.__name__
