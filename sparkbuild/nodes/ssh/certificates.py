@@ -16,6 +16,7 @@ from typing import NamedTuple
 import paramiko
 
 SUFFIX = "-cert-v01@openssh.com"
+_MOST = 256  # names, as OpenSSH has it
 _HOST = 2  # kind of certificate; 1 is that of a user
 _FIELDS = {"ssh-ed25519": 1, "sk-ecdsa-sha2-nistp256": 3}  # of the public key that it is about; all others have 2
 _SIGNATURES = {"rsa-sha2-512", "rsa-sha2-256", "ssh-ed25519"}  # as OpenSSH: never by SHA-1; beside all ecdsa-...
@@ -62,6 +63,8 @@ def _parsed(blob: bytes) -> Certificate:
     listed = paramiko.Message(message.get_binary())
     principals = []
     while listed.get_remainder():
+        if len(principals) >= _MOST:
+            raise ValueError(f"no certificate: more than {_MOST} names")
         principals.append(listed.get_binary().decode(errors="replace"))
     after, before, critical = message.get_int64(), message.get_int64(), message.get_binary()
     message.get_binary()  # extensions
