@@ -57,18 +57,18 @@ class Events:
         self.done = 0
         self.failed = 0
         self.error = ""
-        self._cells: dict[Any, str] = {}
+        self._cells: dict[str, str] = {}
 
     def take(self, line: str) -> Progress | None:
         """One line of output; a Progress when a request began or ended. Other lines are passed over."""
         try:
             event = msgspec.json.decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return None
         kind = event.get("type") if isinstance(event, dict) else None
         if kind == "request_start":
             sizes = [event.get(name) for name in ("prompt_size", "response_size", "context_size", "concurrency")]
-            self._cells[event.get("request_id")] = "pp{} tg{} @ d{} c{}".format(*sizes)
+            self._cells[str(event.get("request_id"))] = "pp{} tg{} @ d{} c{}".format(*sizes)
         elif kind == "request_end":
             self.done += 1
             if event.get("error"):
@@ -76,7 +76,9 @@ class Events:
                 self.error = one_line(str(event["error"]))
         else:
             return None
-        return Progress(f"{PROGRAM} {self._cells.get(event.get('request_id'), '')}", self.done, self.total, "requests")
+        return Progress(
+            f"{PROGRAM} {self._cells.get(str(event.get('request_id')), '')}", self.done, self.total, "requests"
+        )
 
 
 def last_error(lines: list[str]) -> str:
@@ -106,7 +108,7 @@ def read(data: bytes, failed: int = 0, corpus_sha256: str = "") -> tuple[Speed, 
         cells = tuple(_cell(row) for row in result["benchmarks"] if not row.get("is_context_prefill_phase"))
         speed = Speed(cells, failed, str(result["latency_mode"]), float(result["latency_ms"]), corpus_sha256)
         return speed, str(result["version"])
-    except (KeyError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise ValueError(f"not a result of {PROGRAM}: {type(error).__name__}: {error}") from error
 
 

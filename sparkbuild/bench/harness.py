@@ -92,7 +92,7 @@ def versions(python: str, log: Path) -> dict[str, str]:
     found: dict[str, str] = {}
 
     def on_line(line: str) -> None:
-        with contextlib.suppress(msgspec.DecodeError):
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
             found.update(msgspec.json.decode(line, type=dict[str, str]))
 
     child.run([python, "-I", "-c", _VERSIONS, *PROGRAMS], log=log, env={}, on_line=on_line)

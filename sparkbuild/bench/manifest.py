@@ -123,7 +123,10 @@ def encode(manifest: Manifest) -> bytes:
 
 def decode(data: bytes) -> Manifest:
     """Read a manifest; raises ValueError saying what is wrong with it."""
-    manifest = _decoder.decode(data)
+    try:
+        manifest = _decoder.decode(data)
+    except RecursionError:
+        raise ValueError("JSON that is nested too deep") from None
     if manifest.format != FORMAT:
         raise ValueError(f"format {manifest.format!r}, wanted {FORMAT!r}")
     return manifest

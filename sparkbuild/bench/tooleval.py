@@ -40,7 +40,7 @@ class Events:
         """One line of output; a Progress when it says how far the run is. Lines that are no events are passed over."""
         try:
             event = msgspec.json.decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return None
         if not isinstance(event, dict):
             return None
@@ -62,7 +62,7 @@ def read(data: bytes) -> tuple[Scores, str]:
     try:
         result = msgspec.json.decode(data)
         return _scores(result), str(result["tool_eval_bench_version"])
-    except (KeyError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise ValueError(f"not a result of {PROGRAM}: {type(error).__name__}: {error}") from error
 
 

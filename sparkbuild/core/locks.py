@@ -75,5 +75,5 @@ def _holder(fd: int) -> str:
         holder = json.loads(os.pread(fd, 4096, 0) or b"{}")
         age = time.time() - holder["since"]
         return f"process {holder['pid']}" + (f" (for {age:.0f} s)" if age >= 1 else "")
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "another run"

@@ -43,6 +43,9 @@ class Made(msgspec.Struct, frozen=True):
     run: str
 
 
+_FIELDS = Made.__struct_fields__
+
+
 def size_again(last: Made | None, key: str) -> int | None:
     """How much making the same once more would move or write, by the last time; None when that made something else, of
     which nothing follows: of an image that is built anew, most layers may be the old ones.
@@ -153,7 +156,7 @@ class StateStore:
         """The last making of every goal, by its name without the key."""
         with self._lock:
             rows = self._rows("select uri, key, parts, at, seconds, bytes, run from made")
-            return {row[0]: _made(row[1:]) for row in rows}
+            return {row[0]: made for row in rows if (made := _made(row[1:])) is not None}
 
     def record(self, uri: str, made: Made) -> None:
         """Note that a goal was made, committed on return."""
@@ -170,6 +173,10 @@ class StateStore:
                 self._connection = None
 
 
-def _made(row: tuple[Any, ...]) -> Made:
-    key, parts, at, seconds, size, run = row
-    return Made(key, msgspec.json.decode(parts), at, seconds, size, run)
+def _made(row: tuple[Any, ...]) -> Made | None:
+    """A row; None for one that somebody else wrote, or a disk: it is a hint that nobody has then."""
+    try:
+        key, parts, *rest = row
+        return msgspec.convert(dict(zip(_FIELDS, (key, msgspec.json.decode(parts), *rest), strict=True)), Made)
+    except (msgspec.MsgspecError, TypeError, RecursionError):
+        return None

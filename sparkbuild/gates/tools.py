@@ -43,7 +43,7 @@ def _wrong(gate: ToolGate, reply: Reply) -> str:
         return f"wrong tool: {call.name}"
     try:
         arguments = msgspec.json.decode(call.arguments)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return f"the arguments are not JSON: {error}"
     if not isinstance(arguments, dict):
         return "the arguments are not a JSON object"

@@ -53,7 +53,7 @@ def receipt_here(store: str, name: str, key: Key) -> dict[str, Any]:
     try:
         with open(os.path.join(store, archive_in_store(name, key), "receipt.json"), "rb") as file:
             found = msgspec.json.decode(file.read(), type=dict[str, Any])
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return {}
     return found if found.get("key") == key.digest else {}
 

@@ -115,7 +115,7 @@ class PrebuiltKind:
         if fact.get("pinned"):
             text, size = "is there, without a name of ours", 0
         else:
-            text = str(fact["problem"] or ("was there before, is gone" if last else "not on the node yet"))
+            text = str(fact.get("problem") or ("was there before, is gone" if last else "not on the node yet"))
             size = known.get("bytes") or (last.bytes if last else None)
         return Verdict(RUN, (Reason("image", text),), size, fact)
 
@@ -250,7 +250,7 @@ class PrebuiltKind:
         try:
             with open(self._place(goal), "rb") as file:
                 return msgspec.json.decode(file.read(), type=dict[str, Any])
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, RecursionError):
             return {}
 
     def _remember(self, goal: Goal, known: dict[str, Any]) -> None:

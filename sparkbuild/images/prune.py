@@ -93,7 +93,7 @@ class PruneKind:
 
 
 def _stays(fact: dict[str, Any]) -> Iterator[str]:
-    for name, boxes in fact["used"].items():
+    for name, boxes in (fact.get("used") or {}).items():
         yield f"{name} is used by {', '.join(boxes)}"
     for name in fact.get("spared") or ():
         yield f"all of {name} stay: images/{name}/image.toml cannot be read"

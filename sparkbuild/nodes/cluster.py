@@ -209,5 +209,5 @@ def _is_open(path: str) -> bool:
         with open(path, "rb") as file:
             record = msgspec.json.decode(file.read())
         return record.get("stopped_at") is None
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return False

@@ -159,6 +159,6 @@ def _absent(fact: dict[str, Any], last: Made | None) -> Reason:
 def _made_before(fact: dict[str, Any], last: Made | None) -> str:
     if last is None or not fact.get("before"):
         return "not made yet"
-    if fact["here"]:
+    if fact.get("here"):
         return "was made before, and has no manifest now" + ("" if fact.get("refused") else ": it was removed")
     return f"not made there yet; it was made in {fact['before']} before"

@@ -182,7 +182,7 @@ def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
     `preflight`.
     """
     there = fact.get("found") or {"files": 0, "bytes": 0}
-    found = [Reason("found", _found(**there))] if there["files"] else []
+    found = [Reason("found", _found(there["files"], there["bytes"]))] if there["files"] else []
     return (*(Reason("source", text) for text in about.lines(fact.get("about") or {})), *found)
 
 
@@ -207,13 +207,13 @@ def _absent(goal: Goal, fact: dict[str, Any], last: Made | None) -> Reason:
 def _staged_before(dst: str, fact: dict[str, Any], last: Made | None) -> str:
     if last is None or not fact.get("before"):
         return "not staged yet"
-    if fact["here"]:
+    if fact.get("here"):
         removed = "" if (fact.get("refused") or {}).get("part") == "dst" else ": it was removed"
         return f"was staged before, {dst} has no ledger now{removed}"
     return f"not staged there yet; it was staged to {fact['before']} before"
 
 
 def _begun(fact: dict[str, Any]) -> str:
-    if fact.get("to_write") is None:
+    if fact.get("to_write") is None or fact.get("wanted") is None:
         return "a staging ended before all was there"
     return f"{size(fact['wanted'] - fact['to_write'])} of {size(fact['wanted'])} are there"

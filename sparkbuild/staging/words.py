@@ -11,7 +11,7 @@ from sparkbuild.core.sizes import count, size
 def lines(about: dict[str, Any]) -> list[str]:
     """Lines for people about the source of a staging, as the planners of the agent describe it (`Wish.about`)."""
     if "tables" in about:
-        return [_table(layer, table, int(about["rank"])) for layer, table in about["tables"].items()]
+        return [_table(layer, table, about.get("rank", 0)) for layer, table in about["tables"].items()]
     if "commit" in about:
         return [_mirror(about), *unchecked(about)]
     return [*([_vain(about)] if about.get("unused_skip") else []), *_left_out(about)]
@@ -24,10 +24,13 @@ def _left_out(about: dict[str, Any]) -> list[str]:
 
 
 def _table(layer: str, table: dict[str, Any], rank: int) -> str:
-    low, high = table["ranges"][rank]
-    length = f", {table['bytes'][rank]:,} bytes" if "bytes" in table else ""
+    ranges, sizes = table.get("ranges") or (), table.get("bytes") or ()
+    if not 0 <= rank < len(ranges):
+        return f"layer {layer}: nothing is said of rank {rank}"
+    low, high = ranges[rank]
+    length = f", {sizes[rank]:,} bytes" if rank < len(sizes) else ""
     into = f" -> {table['file']}{length}" if "file" in table else ""
-    return f"layer {layer}: rows [{low}, {high}) of {table['rows']} in {table['shard']}{into}"
+    return f"layer {layer}: rows [{low}, {high}) of {table.get('rows')} in {table.get('shard')}{into}"
 
 
 def unchecked(about: dict[str, Any]) -> list[str]:
@@ -35,7 +38,9 @@ def unchecked(about: dict[str, Any]) -> list[str]:
     why = about.get("unread_tree")
     if not why:
         return []
-    return [f"trees/{about['commit']}.json cannot be used: {why}; so nothing tells whether a file or link is missing"]
+    return [
+        f"trees/{about.get('commit')}.json cannot be used: {why}; so nothing tells whether a file or link is missing"
+    ]
 
 
 def closed(fact: dict[str, Any], folder: str) -> str:
@@ -58,5 +63,5 @@ def _mirror(about: dict[str, Any]) -> str:
     skipped = about.get("skipped") or {}
     left = f"; {skipped['files']} skipped" if skipped.get("files") else ""
     vain = f"; {_vain(about)}" if about.get("unused_skip") else ""
-    files = f"{count(about['files'], 'file')}, {size(about['bytes'])}"
-    return f"{about['repo']}: {ref}{about['commit'][:12]}, {files}{left}{vain}"
+    files = f"{count(about.get('files', 0), 'file')}, {size(about.get('bytes', 0))}"
+    return f"{about.get('repo', '')}: {ref}{about['commit'][:12]}, {files}{left}{vain}"

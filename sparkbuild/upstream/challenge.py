@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
+_LONGEST = 8192  # characters; of what is no such header, reading takes the square of its length
 _PART = re.compile(r'\s*,?\s*(?:(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))|([A-Za-z][\w-]*)(?=\s+\w|\s*,|\s*$))')
 
 
@@ -22,7 +23,7 @@ def challenges(headers: Iterable[str]) -> list[Challenge]:
     """All of them, in the order of the headers WWW-Authenticate."""
     found: list[Challenge] = []
     for header in headers:
-        for match in _PART.finditer(header):
+        for match in _PART.finditer(header[:_LONGEST]):
             if match[4]:
                 found.append(Challenge(match[4].lower(), {}))
             elif found:

@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,7 +109,7 @@ def _read(path: Path) -> dict[str, Any]:
             found = json.loads(file.read(_LIMIT))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             "docker's file of logins cannot be read",
             where=str(path),
@@ -154,12 +155,10 @@ def _of_helper(helper: str, name: str, host: str) -> Login | None:
     said = b""
     try:
         if process.stdin and process.stdout:
-            with process.stdin as pipe:
+            with suppress(BrokenPipeError), process.stdin as pipe:  # one that asks nothing says something all the same
                 pipe.write(name.encode())
             with process.stdout as pipe:
                 said = pipe.read(_LIMIT)
-    except BrokenPipeError:
-        pass
     finally:
         code = child.reap(process)
     if code:
@@ -169,6 +168,6 @@ def _of_helper(helper: str, name: str, host: str) -> Login | None:
     try:
         answer = json.loads(said)
         user, secret = str(answer["Username"]), str(answer["Secret"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError(f"the credential helper for {host} gives no login", where=where, found="no JSON") from None
     return Login(host, identity=secret) if user == _TOKEN_NAME else Login(host, user, secret)

@@ -19,19 +19,19 @@ def tcp(answer: Answer) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def unix(path: str, answer: Answer) -> Iterator[str]:
-    """On a socket in the file system."""
+def unix(path: str, answer: Answer, *, greets: bool = False) -> Iterator[str]:
+    """On a socket in the file system; `greets`: it speaks without being asked."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen(16)
-        with _serving(server, answer):
+        with _serving(server, answer, greets=greets):
             yield path
 
 
 @contextlib.contextmanager
-def _serving(server: socket.socket, answer: Answer) -> Iterator[None]:
+def _serving(server: socket.socket, answer: Answer, *, greets: bool = False) -> Iterator[None]:
     over = threading.Event()
 
     def serve() -> None:
@@ -40,7 +40,7 @@ def _serving(server: socket.socket, answer: Answer) -> Iterator[None]:
                 client, _ = server.accept()
                 with client:
                     client.settimeout(2)
-                    asked = client.recv(65536)
+                    asked = b"" if greets else client.recv(65536)
                     client.sendall(answer if isinstance(answer, bytes) else answer(asked))
 
     thread = threading.Thread(target=serve, daemon=True)

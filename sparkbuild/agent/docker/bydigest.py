@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from sparkbuild.agent.docker.engine import DockerdError, layers_of
 from sparkbuild.agent.docker.images import architecture_of
 from sparkbuild.agent.docker.upstream import INDEXES, MANIFESTS, Upstream
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class ByDigest(NamedTuple):
@@ -57,24 +60,19 @@ def have(
 def _complete(engine: DockerWork, upstream: Upstream, digest: str, downloaded: set[str], reporter: Reporter) -> None:
     """Bring docker the blobs that it left out of its pull, since it keeps these layers as others."""
     manifests = [upstream.manifest(digest)]
-    top = json.loads(manifests[0])
+    top = _object(manifests[0], digest)
     if top.get("mediaType") in INDEXES or "manifests" in top:
-        chosen = _of_platform(top["manifests"], architecture_of(engine))
+        chosen = _of_platform(top, architecture_of(engine), digest)
         manifests.append(upstream.manifest(chosen))
-    manifest = json.loads(manifests[-1])
-    config = manifest["config"]["digest"]
-    rows = [row for row in manifest["layers"] if _short(row["digest"]) not in downloaded]
-    count = f"{len(rows)} of {len(manifest['layers'])} layers"
+    config, layers_all = _contents(manifests[-1], digest)
+    wanted = [layer for layer in layers_all if _short(layer.digest) not in downloaded]
+    count = f"{len(wanted)} of {len(layers_all)} layers"
     reporter.log(
         f"docker keeps {count} of {upstream.repository} in another compression: they are downloaded to it as well"
     )
     layers = [
-        partload.Member(
-            partload.blob_path(_hex(row["digest"])),
-            int(row["size"]),
-            partial(upstream.blob, str(row["digest"]), int(row["size"])),
-        )
-        for row in rows
+        partload.Member(partload.blob_path(_hex(one.digest)), one.size, partial(upstream.blob, one.digest, one.size))
+        for one in wanted
     ]
     blobs = [partload.blob(_hex(config), upstream.config(config)), *layers]
     media_type = str(top.get("mediaType") or (INDEXES[0] if "manifests" in top else MANIFESTS[0]))
@@ -82,12 +80,55 @@ def _complete(engine: DockerWork, upstream: Upstream, digest: str, downloaded: s
     engine.load(partload.pieces(members), partload.size_of(members), lambda _event: None)
 
 
-def _of_platform(rows: list[dict[str, Any]], architecture: str) -> str:
-    for row in rows:
-        platform = row.get("platform") or {}
-        if platform.get("os") == "linux" and platform.get("architecture") == architecture:
-            return str(row["digest"])
+class _Blob(NamedTuple):
+    digest: str
+    size: int
+
+
+def _of_platform(top: dict[str, Any], architecture: str, digest: str) -> str:
+    """The digest of the manifest for that architecture, of an index; AgentError (kind "config") without one."""
+    for row in _rows(top, "manifests", digest):
+        platform = row.get("platform")
+        wanted = {"os": "linux", "architecture": architecture}
+        if isinstance(platform, dict) and all(platform.get(name) == value for name, value in wanted.items()):
+            return _blob(row, digest).digest
     raise AgentError(f"the image has nothing for linux/{architecture}", kind="config")
+
+
+def _contents(data: bytes, digest: str) -> tuple[str, list[_Blob]]:
+    """The digest of the config, and the layers, of a manifest."""
+    found = _object(data, digest)
+    return _blob(found.get("config"), digest).digest, [_blob(row, digest) for row in _rows(found, "layers", digest)]
+
+
+def _object(data: bytes, digest: str) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _odd(digest, f"no JSON: {str(error)[:100]}") from None
+    if not isinstance(found, dict):
+        raise _odd(digest, "no JSON object")
+    return found
+
+
+def _rows(found: dict[str, Any], name: str, digest: str) -> list[dict[str, Any]]:
+    rows = found.get(name)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise _odd(digest, f"no list `{name}`")
+    return rows
+
+
+def _blob(row: Any, digest: str) -> _Blob:
+    if isinstance(row, dict):
+        name, size = row.get("digest"), row.get("size")
+        if isinstance(name, str) and _DIGEST.fullmatch(name) and type(size) is int and 0 <= size < 1 << 60:
+            return _Blob(name, size)
+    raise _odd(digest, f"no digest and size: {ascii(row)[:100]}")
+
+
+def _odd(digest: str, found: str) -> AgentError:
+    """Somebody wrote such a manifest: its content is as its digest says."""
+    return AgentError("a manifest that cannot be read", kind="node", where=digest, found=found, wanted="an image")
 
 
 def _hex(digest: str) -> str:

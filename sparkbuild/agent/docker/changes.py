@@ -11,6 +11,7 @@ from typing import Any
 
 from sparkbuild.agent.docker.engine import LIMIT, Dockerd, DockerdError, message, quote
 from sparkbuild.agent.docker.ours import TRIAL
+from sparkbuild.agent.docker.shapes import shaped
 from sparkbuild.agent.docker.unixhttp import Answer
 
 _LONGEST = 1 << 20  # bytes of one event
@@ -55,13 +56,13 @@ class DockerWork(Dockerd):
                 self._answer = answer
                 answer.patient()
                 for line in _lines(answer.blocks()):
-                    event = json.loads(line)
+                    event = shaped(json.loads(line))
                     text = str(event.get("error") or event.get("stream") or "")
                     # on a full disk, docker's containerd store ends a load with such a line, and success
                     if event.get("error") or text.startswith("Error"):
                         raise DockerdError(text.strip(), status=500)
                     on_event(event)
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise self.silent(error) from None
         finally:
             self._answer = None
@@ -79,8 +80,10 @@ class DockerWork(Dockerd):
         """Make a container of the image and remove it: on a full disk, docker may list an image that cannot run."""
         self.sweep_trials()
         body = json.dumps({"Image": image, "Cmd": ["/"], "Labels": {TRIAL: image}}).encode()
-        made = json.loads(self._do("POST", "/containers/create", {201}, body))
-        self._do("DELETE", f"/containers/{made['Id']}?force=1", {204, 404})
+        made = self._object(self._do("POST", "/containers/create", {201}, body))
+        if not made.get("Id"):
+            raise self._another_shape("/containers/create", made, "an Id")
+        self._do("DELETE", f"/containers/{quote(made['Id'])}?force=1", {204, 404})
 
     def sweep_trials(self) -> None:
         """Remove trial containers that a lost connection left: each holds its image. One that is just being made by
@@ -92,7 +95,13 @@ class DockerWork(Dockerd):
 
     def post(self, target: str) -> dict[str, Any]:
         """Have docker do something that answers with JSON."""
-        found = json.loads(self._do("POST", target, {200}) or b"{}")
+        return self._object(self._do("POST", target, {200}))
+
+    def _object(self, answer: bytes) -> dict[str, Any]:
+        try:
+            found = shaped(json.loads(answer or b"{}"))
+        except (ValueError, RecursionError) as error:
+            raise self.silent(error) from None
         return found if isinstance(found, dict) else {}
 
     def images(self) -> list[dict[str, Any]]:

@@ -113,7 +113,7 @@ def _parts(found: dict[str, Any]) -> dict[str, Any] | None:
     """The key's parts by the label, to tell what is different; only for that."""
     try:
         parts = json.loads(found["Config"]["Labels"]["sparkbuild.parts"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
     return parts if isinstance(parts, dict) else None
 

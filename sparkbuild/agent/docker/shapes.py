@@ -19,8 +19,9 @@ _FIELDS: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
          "DeviceIDs"), (_LIST, _TEXT)
     ),
     "Capabilities": (_LIST, _LIST),
-    **dict.fromkeys(("Size", "Pid"), (_NUMBER, ())),
-    **dict.fromkeys(("Id", "Name"), (_TEXT, ())),
+    **dict.fromkeys(("Size", "Pid", "current", "total"), (_NUMBER, ())),
+    **dict.fromkeys(("Id", "Name", "id", "status", "stream"), (_TEXT, ())),
+    "progressDetail": (_OBJECT, ()),
     "State": ((str, dict), ()),
     "Created": ((int, str), ()),
 }  # fmt: skip

@@ -68,7 +68,7 @@ class Upstream:
                     if count > size:
                         break
                     yield piece
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: no URL, no header's text
             raise self._error(digest, str(error) or type(error).__name__) from None
         if count != size or f"sha256:{found.hexdigest()}" != digest:
             raise self._error(digest, f"{count} bytes of another content, {size} were wanted")
@@ -77,7 +77,7 @@ class Upstream:
         try:
             with self._ask(place) as answer:
                 data = answer.read(_SMALL + 1)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: no URL, no header's text
             raise self._error(digest, str(error) or type(error).__name__) from None
         if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
             raise self._error(digest, "another content than its digest says")
@@ -128,7 +128,7 @@ class Upstream:
         with _answer(request) as answer:
             try:
                 body = json.loads(answer.read(_SMALL))
-            except ValueError:
+            except (ValueError, RecursionError):
                 return ""
         token = str(body.get("token") or body.get("access_token") or "") if isinstance(body, dict) else ""
         return f"Bearer {token}" if token else ""
@@ -153,7 +153,7 @@ def _fields_of(login: str) -> dict[str, str]:
     """What is in a header X-Registry-Auth, {} for none."""
     try:
         found = json.loads(base64.urlsafe_b64decode(login)) if login else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 

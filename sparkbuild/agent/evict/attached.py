@@ -38,7 +38,7 @@ def export(dst: str) -> Export | None:
         inodes = Counter((int(one["dev"]), int(one["ino"])) for one in manifest["files"])
         names = {**dict.fromkeys(mountlist.names(manifest), ""), **_texts(manifest)}
         return Export(dst, tuple(str(one["folder"]) for one in manifest["sources"]), inodes, names)
-    except (LedgerError, OSError, KeyError, TypeError, ValueError):
+    except (LedgerError, OSError, KeyError, TypeError, ValueError, OverflowError):
         return None
 
 

@@ -38,7 +38,7 @@ _SETTINGS = (
     "http.lowSpeedTime=60",  # seconds: a server that sends nothing is given up
     "safe.directory=*",  # the mirrors may be another user's who works in this store
 )
-_RECEIVED = re.compile(rb"Receiving objects:[^\r\n]*?, ([\d.]+) (bytes|KiB|MiB|GiB)")
+_RECEIVED = re.compile(rb"Receiving objects:[^\r\n]*?, (\d{1,6}(?:\.\d{1,6})?) (bytes|KiB|MiB|GiB)")
 _UNITS = {b"bytes": 1, b"KiB": 1 << 10, b"MiB": 1 << 20, b"GiB": 1 << 30}
 
 

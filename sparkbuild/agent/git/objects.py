@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 from sparkbuild.agent.git.command import argv, environment, start
 
 _BLOCK = 1 << 20
-_LIMIT = 64 << 20  # bytes of a commit or of one tree
+_LIMIT = 16 << 20  # bytes of a commit or of one tree; the items of a tree take six times as much of memory
 FILE, EXECUTABLE, LINK, FOLDER, GITLINK = 0o100644, 0o100755, 0o120000, 0o040000, 0o160000
 _MODES = {0o100664: FILE, **{mode: mode for mode in (FILE, EXECUTABLE, LINK, FOLDER, GITLINK)}}
 

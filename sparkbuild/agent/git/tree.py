@@ -10,6 +10,8 @@ from sparkbuild.agent.git.objects import FOLDER, GITLINK, LINK, HostileTreeError
 from sparkbuild.agent.wire.protocol import AgentError
 
 ENTRIES = 1_000_000  # files and folders; a tree may name one subtree a thousand times at each of ten levels
+_HELD = 160 << 20  # bytes that these may take here, by a rough count: 300,000 files, where LLVM has 160,000
+_EACH = 450  # bytes beside the path
 _HOPS = 40  # links that are followed, as Linux does
 
 # What other file systems take for `.git`: HFS+ drops these, NTFS ends and shortens names.
@@ -50,6 +52,7 @@ def walk(objects: Objects, tree: str, modules: Mapping[str, Module]) -> tuple[li
     found: dict[bytes, Entry] = {}
     loose: list[Loose] = []
     seen: set[str] = set()
+    held = 0
     todo: list[tuple[bytes, str, Objects]] = [(b"", tree, objects)]
     while todo:
         prefix, oid, reader = todo.pop()
@@ -60,6 +63,9 @@ def walk(objects: Objects, tree: str, modules: Mapping[str, Module]) -> tuple[li
                 raise HostileTreeError(f"{shown(path)} stands there twice")
             if len(found) >= ENTRIES:
                 raise HostileTreeError(f"it has more than {ENTRIES} files")
+            held += _EACH + 2 * len(path)
+            if held > _HELD:
+                raise HostileTreeError(f"its {len(found)} files and more have too long paths to be held in memory")
             found[path] = Entry(path, FOLDER if item.mode == GITLINK else item.mode, item.oid, reader)
             if item.mode == FOLDER:
                 todo.append((path + b"/", item.oid, reader))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 RECEIPT_FORMAT = "sparkbuild-archive/v2"
 KEEP = 2  # of one name: the newest one, and the one before
 PART = ".part"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _FORMER = ("image.tar", "image.tar.stamp")  # what earlier versions wrote beside the layers
 
 
@@ -103,7 +105,7 @@ def built(engine: Dockerd, reference: str, key: str) -> dict[str, Any] | None:
     layers = layers_of(found)
     try:
         gates = json.loads(labels["sparkbuild.gates"])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         return None
     listed = json.dumps(layers, sort_keys=True, separators=(",", ":"))
     return {"layers": layers, "gates": gates} if labels.get("sparkbuild.layers") == listed else None
@@ -187,7 +189,24 @@ def _prune(base: str, current: str, reporter: Reporter) -> None:
 def read_receipt(folder: str) -> ArchiveReceipt | None:
     """An archive's receipt; None when the folder holds no finished one."""
     receipt = read_json(os.path.join(folder, "receipt.json"))
-    return None if receipt is None or receipt.get("format") != RECEIPT_FORMAT else cast("ArchiveReceipt", receipt)
+    return cast("ArchiveReceipt", receipt) if receipt is not None and _is_receipt(receipt) else None
+
+
+def _is_receipt(found: dict[str, Any]) -> bool:
+    """Whether a receipt has what is read of it, each of its kind."""
+    layers, sizes, at = found.get("layers"), found.get("sizes"), found.get("at")
+    if found.get("format") != RECEIPT_FORMAT or not isinstance(layers, list) or not isinstance(sizes, list):
+        return False
+    if not all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in layers) or len(layers) != len(sizes):
+        return False
+    numbers = [*sizes, found.get("bytes")]
+    return (
+        all(type(one) is int and one >= 0 for one in numbers)
+        and type(at) in (int, float)
+        and isinstance(found.get("gates"), list)
+        and isinstance(found.get("parts"), dict)
+        and all(isinstance(found.get(name), str) for name in ("key", "config"))
+    )
 
 
 def _other(store: str, name: str, key: str) -> dict[str, Any] | None:

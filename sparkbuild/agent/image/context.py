@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from sparkbuild.agent.disk import opentar
 from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, read_json
 from sparkbuild.agent.disk.held import remove_tree, rename
 from sparkbuild.agent.image.contexttar import Content, ContextTar, File
@@ -117,7 +118,7 @@ def _add_source(tar: ContextTar, store: str, source: dict[str, Any], work: str, 
 
 
 def _open(path: str) -> tarfile.TarFile:
-    return tarfile.open(path, "r:", errors="surrogateescape")
+    return opentar.opened(path, errors="surrogateescape")
 
 
 def _unpack(path: str, folder: str) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any
 
-from sparkbuild.agent.disk import zstd
+from sparkbuild.agent.disk import opentar, zstd
 from sparkbuild.agent.disk.held import created
 from sparkbuild.agent.image.layer import DIR, FILE, LINK, Entry, Layer, checked, refused
 from sparkbuild.agent.wire.protocol import AgentError
@@ -26,10 +26,12 @@ LIMIT = 2 << 30  # bytes of one package when unpacked
 MOST = 200_000  # names of one package
 _BLOCK = 1 << 20
 _CONTROL = 1 << 20  # bytes
+_CONTROLS = 16 << 20  # bytes of control.tar when unpacked; it is read into memory
+_XZ = 128 << 20  # bytes of memory to unpack by: `xz -9` wants 65 MiB
 _OPENERS: dict[str, Callable[..., Any]] = {
     "": lambda file: file,
     ".gz": gzip.open,
-    ".xz": lzma.open,
+    ".xz": lambda file: io.BufferedReader(_Xz(file), _BLOCK),
     ".bz2": bz2.open,
     ".zst": zstd.unpacked,  # Ubuntu's
 }
@@ -102,7 +104,13 @@ def _members(file: IO[bytes], origin: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _unpack(file: IO[bytes], members: dict[str, tuple[int, int]], wanted: str, origin: str, out: IO[bytes]) -> None:
+def _unpack(
+    file: IO[bytes],
+    members: dict[str, tuple[int, int]],
+    wanted: str,
+    origin: str,
+    out: IO[bytes],
+) -> None:
     name = next((name for name in members if name == wanted or name.startswith(f"{wanted}.")), "")
     if not name:
         raise ValueError(f"no {wanted}")
@@ -116,12 +124,12 @@ def _unpack(file: IO[bytes], members: dict[str, tuple[int, int]], wanted: str, o
             next="use the package of another release, or pack it anew: dpkg-deb --build -Zxz",
         )
     start, size = members[name]
-    total = 0
+    total, limit = 0, _CONTROLS if wanted == "control.tar" else LIMIT
     with opener(_slice(file, start, size)) as stream:
         while block := stream.read(_BLOCK):
             total += len(block)
-            if total > LIMIT:
-                raise refused("it is too big when it is unpacked", origin, f"more than {LIMIT} bytes")
+            if total > limit:
+                raise refused("it is too big when it is unpacked", origin, f"{wanted} has more than {limit} bytes")
             out.write(block)
 
 
@@ -133,7 +141,7 @@ def _unpacked(file: IO[bytes], members: dict[str, tuple[int, int]], wanted: str,
 
 def _check(control: bytes, architecture: str, origin: str) -> None:
     """The package must be for the image's architecture, or for all."""
-    with tarfile.open(fileobj=io.BytesIO(control)) as tar:
+    with opentar.opened(io.BytesIO(control)) as tar:
         member = next((one for one in tar if one.name in {"control", "./control"} and one.isreg()), None)
         text = tar.extractfile(member) if member is not None and member.size < _CONTROL else None
         if text is None:
@@ -152,7 +160,7 @@ def _check(control: bytes, architecture: str, origin: str) -> None:
 
 def _add_all(layer: Layer, data: str, origin: str) -> None:
     files: dict[str, Entry] = {}
-    with tarfile.open(data, "r:") as tar:
+    with opentar.opened(data) as tar:
         for count, member in enumerate(tar):
             if count >= MOST:
                 raise refused("it has too many names", origin, f"more than {MOST}")
@@ -193,6 +201,29 @@ def _part_of(path: str, start: int, size: int) -> IO[bytes]:
 def _slice(file: IO[bytes], start: int, size: int, *, owner: bool = False) -> IO[bytes]:
     """A part of a file as a file. `owner`: closing it closes the file."""
     return io.BufferedReader(_Slice(file, start, size, owner=owner), _BLOCK)
+
+
+class _Xz(io.RawIOBase):
+    """An xz stream, unpacked in bounded memory: a header of a few bytes may ask for 4 GiB."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self._file = file
+        self._unpacker = lzma.LZMADecompressor(memlimit=_XZ)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._unpacker.eof:
+            block = self._file.read(_BLOCK) if self._unpacker.needs_input else b""
+            if self._unpacker.needs_input and not block:
+                raise EOFError("an xz stream that ends early")
+            data = self._unpacker.decompress(block, len(buffer))
+            if data:
+                buffer[: len(data)] = data
+                return len(data)
+        return 0
 
 
 class _Slice(io.RawIOBase):

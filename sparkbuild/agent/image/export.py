@@ -100,15 +100,23 @@ def _export(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveRe
     return receipt
 
 
+def _listed(config: bytes) -> Any:
+    """The layers that an image's config names."""
+    try:
+        return json.loads(config)["rootfs"]["diff_ids"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
 def _keep(store: str, image: Saved, layers: list[str]) -> list[int]:
     """Give the layers their names; their sizes in order."""
-    config = json.loads(image.config)
+    listed = _listed(image.config)
     lacking = [digest for digest in layers if digest not in image.layers]
-    if lacking or config["rootfs"]["diff_ids"] != layers:
+    if lacking or listed != layers:
         raise AgentError(
             "docker saved something else than the image",
             kind="integrity",
-            found=f"without {', '.join(lacking)}" if lacking else f"layers {config['rootfs']['diff_ids']}",
+            found=f"without {', '.join(lacking)}" if lacking else f"layers {listed}"[:1000],
             wanted=f"layers {layers}",
             next="run again; if it stays so, docker's store is damaged",
         )

@@ -7,6 +7,7 @@ import os
 import tarfile
 from typing import IO, Any
 
+from sparkbuild.agent.disk import opentar
 from sparkbuild.agent.disk.files import locked
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
@@ -104,7 +105,7 @@ def _index(engine: DockerWork, tag: str, wanted: set[str], reporter: Reporter) -
 def rows_of(file: Any) -> dict[str, Row]:
     """The files of a layer's tar, by path."""
     rows: dict[str, Row] = {}
-    with tarfile.open(fileobj=file, mode="r|") as tar:
+    with opentar.opened(file, "r|") as tar:
         for member in tar:
             content = tar.extractfile(member) if member.isreg() else None
             told = member.linkname

@@ -9,11 +9,12 @@ import hashlib
 import json
 import os
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from sparkbuild.agent.disk import zstd
+from sparkbuild.agent.disk import opentar, zstd
 from sparkbuild.agent.disk.held import created, remove
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import DockerdError, message, quote
@@ -22,6 +23,7 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 _BLOCK = 1 << 20
 _SMALL = 16 << 20  # bytes; configs and manifests are smaller
+_ALL_SMALL = 64 << 20  # bytes of all of one image
 _GZIP = b"\x1f\x8b"
 
 
@@ -48,11 +50,13 @@ def saved(engine: DockerWork, reference: str, wanted: set[str], work: str, on_by
                 if digest in wanted and digest not in image.layers:
                     image.layers[digest] = path
                     continue
-                if member.name.startswith("blobs/") and member.size <= _SMALL:
+                if member.name.startswith("blobs/") and os.path.getsize(path) <= _SMALL:
                     small[member.name] = _read(path)
                 remove(path)
             elif member.size <= _SMALL:
                 small[member.name] = content.read()
+            if sum(map(len, small.values())) > _ALL_SMALL:
+                raise ValueError(f"more than {_ALL_SMALL >> 20} MiB of configs and manifests")
     image.config = _config(small)
     return image
 
@@ -96,14 +100,25 @@ class open_save:  # noqa: N801 - used like open()
                 raise DockerdError(f"docker does not save: {message(answer)}", status=answer.status)
         self._answer.patient()
         stream: Any = _Stream(self._answer.blocks(), self._on_bytes)
-        self._tar = tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK)
+        try:
+            self._tar = opentar.opened(stream, "r|", bufsize=_BLOCK)
+        except BaseException as error:
+            self._answer.close()
+            raise _broken_off(error) from error
         return self._tar
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._tar.close()
         self._answer.close()
-        if isinstance(error, tarfile.TarError | ValueError):
-            raise DockerdError(f"docker ended in the middle of saving an image: {error}") from error
+        if error is not None and _broken_off(error) is not error:
+            raise _broken_off(error) from error
+
+
+def _broken_off(error: BaseException) -> BaseException:
+    """An error of reading as one of docker, who gave that; any other as it is."""
+    if isinstance(error, tarfile.TarError | ValueError):
+        return DockerdError(f"docker ended in the middle of saving an image: {error}")
+    return error
 
 
 def is_layer(name: str) -> bool:
@@ -117,7 +132,7 @@ def uncompressed(content: IO[bytes]) -> IO[bytes]:
     source: Any = _Joined(first, content)
     if first.startswith(zstd.MAGIC):
         return zstd.unpacked(source)
-    return gzip.GzipFile(fileobj=source) if first.startswith(_GZIP) else source  # type: ignore[return-value]
+    return _Gzip(source) if first.startswith(_GZIP) else source  # type: ignore[return-value]
 
 
 def _copy(content: IO[bytes], path: str) -> str:
@@ -129,6 +144,19 @@ def _copy(content: IO[bytes], path: str) -> str:
             digest.update(block)
             file.write(block)
     return f"sha256:{digest.hexdigest()}"
+
+
+class _Gzip:
+    """A gzip stream, of which reading raises ValueError when it is damaged or not whole, as of the other kinds."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._unpacked = gzip.GzipFile(fileobj=source)
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._unpacked.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"not a whole gzip stream: {error}") from None
 
 
 class _Joined:
@@ -150,7 +178,7 @@ def _config(small: dict[str, bytes]) -> bytes:
     try:
         (manifest,) = json.loads(small["manifest.json"])
         return small[manifest["Config"]]
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise AgentError("docker saved no image that can be read", kind="integrity", found=repr(error)) from error
 
 

@@ -8,7 +8,7 @@ from collections import deque
 LINES = 15  # of a failed step's output
 
 _LINE = re.compile(r"#(\d+) (.*)", re.DOTALL)
-_STEP = re.compile(r"\[(?:(?P<stage>\S+)\s+)?(?P<number>\d+)/(?P<total>\d+)\] (?P<text>.*)", re.DOTALL)
+_STEP = re.compile(r"\[(?:(?P<stage>\S+)\s+)?(?P<number>[0-9]{1,6})/(?P<total>[0-9]{1,6})\] (?P<text>.*)", re.DOTALL)
 _OUTPUT = re.compile(r"\d+\.\d+ (.*)", re.DOTALL)
 
 

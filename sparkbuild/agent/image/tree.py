@@ -31,7 +31,7 @@ def problem(folder: str) -> str:
     after a copy of the folder to another place, everything is hashed once and the cache written anew.
     """
     recorded = (read_json(os.path.join(folder, "tree.json")) or {}).get("files")
-    if not isinstance(recorded, dict):
+    if not isinstance(recorded, dict) or any("\0" in path for path in recorded):
         return "the record of its files is gone or unreadable"
     cache = os.path.join(folder, "stamps.json")
     known = (read_json(cache) or {}).get("stamps")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import struct
 import sys
 import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import IO
+from typing import IO, Any, cast
 
 from sparkbuild.agent.disk.held import created
 from sparkbuild.agent.image.layer import FILE, Entry, Layer, checked, refused
@@ -14,6 +19,7 @@ from sparkbuild.agent.store.fetch import pip
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 LIMIT = 16 << 30  # bytes of one wheel when unpacked
+_SCRIPT = 16 << 20  # bytes; scripts are read into memory
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _GLIBC = 36  # the newest 2.x that wheels may want: that of Debian 12
 _OLD = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600: names from before there was a rule
@@ -74,11 +80,8 @@ def _check(requirements: str) -> None:
 
 def _add_wheel(layer: Layer, path: str, python: str) -> None:
     origin = os.path.basename(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir()]
-    except (zipfile.BadZipFile, ValueError) as error:
-        raise refused("it is no wheel", origin, str(error)) from None
+    with _whole(origin), zipfile.ZipFile(path) as archive:
+        members = [member for member in archive.infolist() if not member.filename.endswith("/")]
     if sum(member.file_size for member in members) > LIMIT:
         raise refused("it is too big when it is unpacked", origin, f"more than {LIMIT} bytes")
     for member in members:
@@ -86,8 +89,11 @@ def _add_wheel(layer: Layer, path: str, python: str) -> None:
         executable = bool(member.external_attr >> 16 & 0o111)
         place = _place(name, python)
         if place.startswith("usr/local/bin/"):
-            with zipfile.ZipFile(path) as archive:
-                layer.add_bytes(place, _script(archive.read(member), python), 0o755, origin)
+            if member.file_size > _SCRIPT:
+                raise refused("a script that is too big to be one", origin, f"{name}: {member.file_size} bytes")
+            with _whole(origin), zipfile.ZipFile(path) as archive:
+                content = archive.read(member)
+            layer.add_bytes(place, _script(content, python), 0o755, origin)
         else:
             opened = partial(_open, path, member)
             layer.add(place, Entry(FILE, 0o755 if executable else 0o644, origin, member.file_size, open=opened))
@@ -113,8 +119,40 @@ def _script(content: bytes, python: str) -> bytes:
 
 
 def _open(path: str, member: zipfile.ZipInfo) -> IO[bytes]:
-    archive = zipfile.ZipFile(path)
+    with _whole(os.path.basename(path)):
+        archive = zipfile.ZipFile(path)
+        try:
+            unpacked: Any = _Member(archive.open(member), os.path.basename(path))  # keeps the file open itself
+        finally:
+            archive.close()
+    return cast("IO[bytes]", unpacked)
+
+
+@contextmanager
+def _whole(origin: str) -> Iterator[None]:
+    """What zipfile raises for an archive that is damaged or of a kind that cannot be read, as an AgentError."""
     try:
-        return archive.open(member)  # keeps the file open until it is closed itself
-    finally:
-        archive.close()
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error) as error:
+        raise refused("it is no whole wheel", origin, str(error) or type(error).__name__) from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise  # of the disk
+        raise refused("it is no whole wheel", origin, "a place before its start") from None
+
+
+class _Member:
+    """A member that is read once."""
+
+    def __init__(self, unpacked: IO[bytes], origin: str) -> None:
+        self._unpacked, self._origin = unpacked, origin
+
+    def __enter__(self) -> _Member:  # noqa: PYI034 - Self is not in 3.10
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._unpacked.close()
+
+    def read(self, size: int = -1) -> bytes:
+        with _whole(self._origin):
+            return self._unpacked.read(size)

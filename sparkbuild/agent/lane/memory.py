@@ -41,7 +41,7 @@ def _pid_of(container: str, docker: str) -> int:
 def _group(pid: int) -> str:
     """The folder of a process's control group that counts its memory, "" when there is none."""
     for line in text(f"/proc/{pid}/cgroup").splitlines() if pid else ():
-        _, controllers, path = line.split(":", 2)
+        controllers, _, path = line.partition(":")[2].partition(":")
         root = {"": "/sys/fs/cgroup", "memory": "/sys/fs/cgroup/memory"}.get(controllers)
         if root and path.strip("/") and os.path.isdir(f"{root}{path}"):
             return f"{root}{path}"
@@ -78,5 +78,6 @@ def _on_gpu(pids: set[int]) -> int:
 
 def of_gpu_rows(out: str, pids: set[int]) -> int:
     """Bytes of the processes among the rows `pid, MiB` of nvidia-smi; one that is not told counts as nothing."""
+    wanted = set(map(str, pids))
     rows = [[cell.strip() for cell in line.split(",")] for line in out.splitlines()]
-    return sum(int(number(row[1])) * _MIB for row in rows if len(row) == 2 and row[0].isdigit() and int(row[0]) in pids)
+    return sum(int(number(row[1])) * _MIB for row in rows if len(row) == 2 and row[0] in wanted)

@@ -22,6 +22,7 @@ from sparkbuild.agent.ledger.ledger import OURS, LedgerError, safe_name, small_f
 
 FORMAT, VERSION = "sparkbuild-export", 1
 _NAME, _DRAFT = f"{OURS}/mounts.json", f"{OURS}/names.json"
+_TEXTS = {"mounts": ("source", "target"), "files": ("name", "of"), "pointers": ("name", "text"), "sources": ("folder",)}
 _LISTS = ("sources", "files", "pointers", "empty", "mounts")
 
 
@@ -39,19 +40,29 @@ def read(dst: str) -> dict[str, Any] | None:
         value = json.loads(data)
         if value["format"] != FORMAT or value["version"] != VERSION:
             raise LedgerError(f"it has version {value['version']!r}, this sparkbuild reads version {VERSION}")
-        if not (isinstance(value["key"], str) and isinstance(value["parts"], dict)):
-            raise LedgerError("key or parts are missing")
-        if not isinstance(value["source"], str) or not isinstance(value["target"], str):
-            raise LedgerError("source or target are missing")
-        if not all(isinstance(value[name], list) for name in _LISTS) or not all(map(safe_name, names(value))):
-            raise LedgerError("its lists are damaged")
-        if not all(isinstance(one["source"], str) and isinstance(one["target"], str) for one in value["mounts"]):
-            raise LedgerError("its mounts are damaged")
+        _check(value)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, LedgerError):
             raise
         raise LedgerError("it is cut short or damaged") from error
     return dict(value)
+
+
+def _check(value: dict[str, Any]) -> None:
+    """Raise LedgerError, KeyError or TypeError when it lacks anything that is read of it."""
+    if not (isinstance(value["key"], str) and isinstance(value["parts"], dict)):
+        raise LedgerError("key or parts are missing")
+    if not isinstance(value["source"], str) or not isinstance(value["target"], str):
+        raise LedgerError("source or target are missing")
+    if not all(isinstance(value[name], list) for name in _LISTS) or not all(map(safe_name, names(value))):
+        raise LedgerError("its lists are damaged")
+    for name, fields in _TEXTS.items():
+        if not all(isinstance(one[field], str) for one in value[name] for field in fields):
+            raise LedgerError(f"its {name} are damaged")
+    if not isinstance(value["commit"], str) or not all("ledger" in one for one in value["sources"]):
+        raise LedgerError("its commit or its sources are damaged")
+    if not all(type(one[field]) is int for one in value["files"] for field in ("dev", "ino")):
+        raise LedgerError("its files are damaged")
 
 
 def names(manifest: dict[str, Any]) -> list[str]:

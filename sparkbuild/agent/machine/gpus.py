@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FOLDER = "/proc/driver/nvidia"
 PATIENCE = 0.08  # seconds for nvidia-smi, which takes a second when the driver is not loaded
+_INDEX = re.compile(r"[0-9]{1,4}")  # str.isdigit() takes what int() does not
 _VERSION = re.compile(r"\b\d{3,}\.\d+(?:\.\d+)?\b")
 
 
@@ -70,6 +71,6 @@ def parse(out: str) -> tuple[list[Gpu], str]:
     found: list[Gpu] = []
     for line in out.splitlines():
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) == 4 and fields[0].isdigit():
+        if len(fields) == 4 and _INDEX.fullmatch(fields[0]):
             found.append({"index": int(fields[0]), "name": fields[1], "uuid": fields[2], "driver": fields[3]})
     return found, found[0]["driver"] if found else ""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from typing import Any, NamedTuple
 
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_ROW = re.compile(
+    r" *[0-9]+: (?P<address>[0-9A-F]{8}|[0-9A-F]{32}):(?P<port>[0-9A-F]{4}) \S+ (?P<state>[0-9A-F]{2}) \S+ \S+ \S+"
+    r" +(?P<uid>[0-9]{1,10}) +\S+ (?P<inode>[0-9]+)"
+)
 _LISTEN = "0A"  # state column of /proc/net/tcp, include/net/tcp_states.h
 
 
@@ -95,15 +100,14 @@ def listeners(table: str) -> dict[int, dict[str, Listener]]:
     """
     found: dict[int, dict[str, Listener]] = {}
     try:
-        with open(table, encoding="ascii") as file:
+        with open(table, encoding="ascii", errors="replace") as file:
             rows = file.readlines()[1:]
     except OSError:
         return found
     for row in rows:
-        fields = row.split(None, 10)
-        if fields[3] == _LISTEN:
-            address, _, port = fields[1].rpartition(":")
-            found.setdefault(int(port, 16), {})[fields[9]] = Listener(int(fields[7]), address)
+        match = _ROW.match(row)
+        if match is not None and match["state"] == _LISTEN:
+            found.setdefault(int(match["port"], 16), {})[match["inode"]] = Listener(int(match["uid"]), match["address"])
     return found
 
 

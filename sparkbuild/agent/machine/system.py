@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -84,8 +85,9 @@ def text(path: str) -> str:
 
 
 def number(found: str) -> float:
-    """A number, 0 for what is none."""
+    """A number, 0 for what is none, or has no end."""
     try:
-        return float(found)
+        value = float(found)
     except ValueError:
         return 0.0
+    return value if math.isfinite(value) else 0.0

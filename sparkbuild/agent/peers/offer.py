@@ -128,7 +128,7 @@ class Offer:
             line, end, _ = os.pread(fd, _HEADER, 0).partition(b"\n")
         try:
             header = json.loads(line) if end else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             return "", 0
         if not isinstance(header, dict) or header.get("chunk") != CHUNK or header.get("extents"):
             return "", 0

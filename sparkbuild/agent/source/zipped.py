@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import zipfile
 import zlib
 from typing import IO, cast
@@ -19,7 +20,7 @@ class Archive:
         self.raw = FileSource(path)
         try:
             self.zip = zipfile.ZipFile(cast("IO[bytes]", _At(self.raw)))  # the reading half of a file is enough
-        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
             self.raw.close()
             raise _broken(path, error) from error
 
@@ -50,7 +51,7 @@ class MemberSource:
         """Fill `view` from `offset` of the unpacked member."""
         try:
             return self._read(view, offset)
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error) as error:
             raise _broken(self.path, error) from error
 
     def _read(self, view: memoryview, offset: int) -> int:

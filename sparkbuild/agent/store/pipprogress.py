@@ -6,7 +6,7 @@ import os
 import re
 
 # As pip 20 to 26 print it: "  Downloading numpy-2.3.0-cp311-cp311-manylinux_2_28_x86_64.whl (16.6 MB)". Decimal units.
-_DOWNLOAD = re.compile(r"^\s*Downloading (\S+\.whl) \((\d+(?:\.\d+)?) (bytes|kB|MB|GB)\)")
+_DOWNLOAD = re.compile(r"^\s*Downloading (\S+\.whl) \(([0-9]{1,12}(?:\.[0-9]{1,9})?) (bytes|kB|MB|GB)\)")
 _HAS = re.compile(r"^\s*(?:Using cached|Processing|Requirement already satisfied:) ")
 _UNITS = {"bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _INSTALLS = "Installing collected packages"

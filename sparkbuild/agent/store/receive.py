@@ -194,6 +194,6 @@ def _head(call: socket.socket) -> tuple[int, int]:
     first, *lines = data.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     status, length = first[9:12], headers.get("content-length", "")
-    if not first.startswith("HTTP/1.") or not status.isdecimal() or not length.isdecimal():
+    if not first.startswith("HTTP/1.") or not status.isdecimal() or not length.isdecimal() or len(length) > 18:
         raise ConnectionError(errno.EPROTO, "no answer in HTTP")
     return int(status), int(length)

@@ -4,7 +4,49 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from sparkbuild.nodes.rpc.laneshapes import Time
+from sparkbuild.nodes.rpc.laneshapes import Hca, Interface, Time
+
+
+class _Table(TypedDict, total=False):
+    ranges: list[tuple[int, int]]
+    bytes: list[int]
+    file: str
+    rows: int
+    shard: str
+
+
+class _Files(TypedDict, total=False):
+    files: int
+    bytes: int
+
+
+class _About(TypedDict, total=False):
+    """What a source is, by the planners of the agent (`Wish.about`)."""
+
+    commit: str
+    repo: str
+    ref: str
+    files: int
+    bytes: int
+    skipped: _Files | None
+    unread_tree: str
+    unused_skip: list[str]
+    left_out: dict[str, int]
+    rank: int
+    tables: dict[str, _Table]
+
+
+class _Engine(TypedDict, total=False):
+    """docker on a node; see agent.docker.images."""
+
+    architecture: str
+    store: str
+    root: str
+    free: int | None
+    store_free: int | None
+    shared: bool
+    silent: str
+    next: str
 
 
 class _Problem(TypedDict):
@@ -21,6 +63,11 @@ class _Checked(TypedDict):
     whole: list[str]
 
 
+class _Found(TypedDict):
+    files: int
+    bytes: int
+
+
 class _Staged(TypedDict):
     present: bool
     key: str
@@ -33,7 +80,11 @@ class Staged(_Staged, total=False):
     """What is staged; see agent.stage.verify."""
 
     parts: dict[str, Any]
-    about: dict[str, Any] | None
+    about: _About | None
+    to_write: int | None
+    wanted: int | None
+    beside: int | None
+    found: _Found | None
     closed: str
     refused: dict[str, str]
 
@@ -67,12 +118,27 @@ class Venv(TypedDict):
     bytes: int
 
 
-class Layers(TypedDict):
-    """An image in docker, or as an archive; see agent.docker.images and agent.image.archives."""
-
+class _Layers(TypedDict):
     present: bool
     layers: list[str]
     bytes: int
+
+
+class Layers(_Layers, total=False):
+    """An image as an archive; see agent.image.archives."""
+
+    gates: list[Any] | None
+    engine: _Engine
+
+
+class _InDocker(_Layers):
+    architecture: str
+
+
+class InDocker(_InDocker, total=False):
+    """An image in docker; see agent.docker.images."""
+
+    engine: _Engine
 
 
 class Source(TypedDict):
@@ -94,14 +160,7 @@ class _Other(TypedDict, total=False):
     parts: dict[str, Any] | None
 
 
-class _Found(TypedDict):
-    files: int
-    bytes: int
-
-
-class _Evicted(TypedDict):
-    at: Time
-    # "for" is a word of Python: it is passed on, and shown as it is
+_Evicted = TypedDict("_Evicted", {"at": Time, "for": str})  # "for" is a word of Python
 
 
 class _Absent(TypedDict):
@@ -121,13 +180,16 @@ class Absent(_Absent, total=False):
     before: str
     here: bool
     evicted: _Evicted
-    found: _Found
+    found: _Found | None
     to_write: int | None
     wanted: int | None
-    about: dict[str, Any] | None
+    beside: int | None
+    about: _About | None
     silent: str
     next: str
-    engine: dict[str, Any]
+    architecture: str
+    engine: _Engine
+    gates: list[Any] | None
     missing: list[str] | None
     arrived: int
 
@@ -175,6 +237,12 @@ class _Folder(TypedDict):
     used: str
     busy: str
     problem: str
+    staged_at: Time
+    served_at: Time
+    protect: bool
+    indexed: bool
+    adopted: bool
+    present: bool
 
 
 class _Linked(TypedDict):
@@ -192,5 +260,5 @@ class Inventory(TypedDict):
 class Network(TypedDict):
     """See agent.machine.network."""
 
-    interfaces: list[dict[str, Any]]
-    hcas: list[dict[str, Any]]
+    interfaces: list[Interface]
+    hcas: list[Hca]

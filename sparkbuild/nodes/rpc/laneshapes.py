@@ -135,6 +135,33 @@ class Docker(_Docker, total=False):
     images: dict[str, dict[str, Any] | None]
 
 
+class _Interface(TypedDict):
+    name: str
+
+
+class Interface(_Interface, total=False):
+    """agent.wire.records.Interface, as far as it is relied on."""
+
+    up: bool
+    speed_mbit: int
+    addresses: list[str]
+
+
+class _Gid(TypedDict, total=False):
+    index: int
+    gid: str
+    type: str
+
+
+class Hca(TypedDict, total=False):
+    """agent.wire.records.Hca, as far as it is relied on."""
+
+    name: str
+    active: bool
+    interface: str
+    gids: list[_Gid]
+
+
 class Node(TypedDict):
     """agent.wire.records.NodeFact."""
 
@@ -148,8 +175,8 @@ class Node(TypedDict):
     time: Time
     memory: Memory
     disks: dict[str, Disk]
-    interfaces: list[dict[str, Any]]
-    hcas: list[dict[str, Any]]
+    interfaces: list[Interface]
+    hcas: list[Hca]
     docker: Docker
     lanes: list[LaneRow]
     elsewhere: list[ProcessLane]

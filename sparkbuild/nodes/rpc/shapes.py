@@ -89,7 +89,7 @@ def _shape(scheme: str, found: Any) -> Any:
         return dict[str, Any]
     if found.get("present") is not True:
         return data.Absent
-    return _THERE[scheme] or (data.Layers if "layers" in found else data.Venv)
+    return _THERE[scheme] or (data.InDocker if "layers" in found else data.Venv)
 
 
 def _check(found: Any, shape: Any, what: str, where: str) -> None:

@@ -166,7 +166,7 @@ class SshAgent:
         while line := running.line():
             try:
                 event = msgspec.json.decode(line)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 running.noise.append(line)
                 continue
             if isinstance(event, dict) and "event" in event:

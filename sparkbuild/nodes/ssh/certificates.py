@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import fnmatch
+import struct
 import time
 from collections.abc import Collection
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import paramiko
 
 SUFFIX = "-cert-v01@openssh.com"
+_MOST = 256  # names, as OpenSSH has it
 _HOST = 2  # kind of certificate; 1 is that of a user
 _FIELDS = {"ssh-ed25519": 1, "sk-ecdsa-sha2-nistp256": 3}  # of the public key that it is about; all others have 2
 _SIGNATURES = {"rsa-sha2-512", "rsa-sha2-256", "ssh-ed25519"}  # as OpenSSH: never by SHA-1; beside all ecdsa-...
@@ -39,6 +41,13 @@ class Certificate(NamedTuple):
 
 def parsed(blob: bytes) -> Certificate:
     """A certificate from its bytes. ValueError when they are none."""
+    try:
+        return _parsed(blob)
+    except (paramiko.SSHException, struct.error, IndexError, OverflowError) as error:
+        raise ValueError(f"no certificate: {error}") from None
+
+
+def _parsed(blob: bytes) -> Certificate:
     message = paramiko.Message(blob)
     name = message.get_text()
     if not name.endswith(SUFFIX):
@@ -54,6 +63,8 @@ def parsed(blob: bytes) -> Certificate:
     listed = paramiko.Message(message.get_binary())
     principals = []
     while listed.get_remainder():
+        if len(principals) >= _MOST:
+            raise ValueError(f"no certificate: more than {_MOST} names")
         principals.append(listed.get_binary().decode(errors="replace"))
     after, before, critical = message.get_int64(), message.get_int64(), message.get_binary()
     message.get_binary()  # extensions
@@ -70,7 +81,7 @@ def problem(blob: bytes, name: str, authorities: Collection[str]) -> str:
     """Why a certificate does not speak for the server `name`; "" when it does. `authorities`: base64 of keys."""
     try:
         found = parsed(blob)
-    except (ValueError, paramiko.SSHException, IndexError) as error:
+    except ValueError as error:
         return f"it cannot be read: {error}"
     now = time.time()
     checks = (

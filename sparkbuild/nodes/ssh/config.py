@@ -21,7 +21,8 @@ PORT = 22
 TIMEOUT = 10.0  # seconds to connect
 _DEPTH = 8  # of jumps
 
-_HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?/?")
+_HOP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^\]]+\]|[^:@]+)(?::(?P<port>[0-9]{1,5}))?/?")
+_NUMBER = re.compile(r"[0-9]{1,5}")  # str.isdigit() takes what int() does not, and int() refuses 5,000 digits
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 _KNOWN = {
     "userknownhostsfile": "~/.ssh/known_hosts ~/.ssh/known_hosts2",
@@ -167,6 +168,10 @@ class Targets:
     def _way(self, jump: str, name: str, seen: tuple[str, ...]) -> Target:
         """The last of the jump hosts "a,b": each is reached by way of the one before."""
         *before, last = [piece.strip() for piece in jump.split(",")]
+        if len(before) >= _DEPTH:
+            raise NodeError(
+                f"more than {_DEPTH} jump hosts, one behind the other", where=f"node {name}", found=jump[:200]
+            )
         match = _HOP.fullmatch(last)
         if match is None:
             raise NodeError(f"{jump!r} names no jump host", where=f"node {name}", wanted="[user@]host[:port]")
@@ -218,6 +223,6 @@ def _number(said: Options, option: str, default: int, where: str) -> int:
     text = _one(said, option)
     if text.lower() in {"", "none", "0"}:
         return default
-    if not text.isdigit():
-        raise NodeError(f"{option} is no number", where=where, found=text)
+    if not _NUMBER.fullmatch(text):
+        raise NodeError(f"{option} is no number", where=where, found=text[:100], wanted="1 to 99999")
     return int(text)

@@ -12,13 +12,35 @@ import stat
 
 from sparkbuild.core.errors import NodeError
 
-_MOST = 1 << 20  # bytes
+_MOST = 1 << 20  # bytes of a configuration with all that it includes
+_FILES = 256  # that one configuration may be made of: files may include each other, and themselves, ever so often
 
 
-def read(path: str) -> str:
-    """The text of the file. Raises OSError when it cannot be read (FileNotFoundError: there is none), NodeError when
-    it is no plain file, is longer than 1 MiB, belongs to neither this user nor root, or others may write to it.
-    """
+class Files:
+    """The files of one configuration."""
+
+    def __init__(self) -> None:
+        self._bytes, self._count = 0, 0
+
+    def read(self, path: str) -> str:
+        """The text of one of them. Raises OSError when it cannot be read (FileNotFoundError: there is none), NodeError
+        when it is no plain file, belongs to neither this user nor root, others may write to it, it has a zero byte, or
+        all of them are too many or longer than 1 MiB.
+        """
+        content = _content(path, _MOST - self._bytes)
+        self._bytes, self._count = self._bytes + len(content), self._count + 1
+        if self._bytes > _MOST:
+            raise _unsafe(path, "more than 1 MiB, with what it includes", "a configuration of ssh", f"ls -ld '{path}'")
+        if self._count > _FILES:
+            raise _unsafe(
+                path, f"more than {_FILES} files that include each other", "fewer", "look at its Include lines"
+            )
+        if b"\0" in content:
+            raise _unsafe(path, "a zero byte", "text", f"ls -ld '{path}'")
+        return content.decode(errors="surrogateescape")
+
+
+def _content(path: str, limit: int) -> bytes:
     held = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # the open of a pipe would wait for a writer
     with open(held, "rb") as file:
         there = os.fstat(held)
@@ -28,10 +50,7 @@ def read(path: str) -> str:
             found = f"it belongs to {_name(there.st_uid)}, mode {stat.S_IMODE(there.st_mode):04o}"
             wanted = f"a file of {_name(os.geteuid())} or root that nobody else may write to, as OpenSSH wants it"
             raise _unsafe(path, found, wanted, f"look at what is in it; then chown {_name(os.geteuid())} and chmod 600")
-        content = file.read(_MOST + 1)
-    if len(content) > _MOST:
-        raise _unsafe(path, "more than 1 MiB", "a configuration of ssh", f"ls -ld '{path}'")
-    return content.decode(errors="surrogateescape")
+        return file.read(limit + 1)
 
 
 def _name(uid: int) -> str:

@@ -80,6 +80,8 @@ def _ask(argv: list[str]) -> Options | None:
 
 
 def _parsed(text: str) -> Options:
+    if "\0" in text:  # no path can hold one
+        raise _unreadable("`ssh -G` answers with a zero byte")
     found: dict[str, tuple[str, ...]] = {}
     for line in text.splitlines():
         option, _, value = line.partition(" ")
@@ -102,8 +104,9 @@ def _foreign_home() -> bytes | None:
         pass
     lines: list[str] = []
     try:
-        lines = [_absolute(line, home) for line in configfile.read(user_file()).splitlines()]
-        _check_included(lines, 0)
+        files = configfile.Files()
+        lines = [_absolute(line, home) for line in files.read(user_file()).splitlines()]
+        _check_included(files, lines, 0)
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -113,13 +116,13 @@ def _foreign_home() -> bytes | None:
     return "\n".join([*lines, *more]).encode(errors="surrogateescape")
 
 
-def _check_included(lines: list[str], depth: int) -> None:
+def _check_included(files: configfile.Files, lines: list[str], depth: int) -> None:
     """Raise NodeError when others may write an included file: ssh looks at that only of files that it found itself."""
     for line in lines:
         match = _INCLUDE.fullmatch(line)
         for word in match[2].replace('"', " ").split() if match and depth < _DEPTH else ():
             for path in sorted(glob.glob(os.path.expanduser(word))):
-                _check_included(configfile.read(path).splitlines(), depth + 1)
+                _check_included(files, files.read(path).splitlines(), depth + 1)
 
 
 def _absolute(line: str, home: str) -> str:

@@ -42,7 +42,8 @@ _IDLE = {
 def options(host: str, user: str) -> Options:
     """As of openssh.options, without its defaults. NodeError for what is not known here."""
     path = openssh.user_file()
-    text = "\n".join([*_lines(path, 0, "Host *"), "Host *", *_lines(openssh.SYSTEM, 0, "Host *")])
+    files = configfile.Files()
+    text = "\n".join([*_lines(files, path, 0, "Host *"), "Host *", *_lines(files, openssh.SYSTEM, 0, "Host *")])
     if not text.removesuffix("Host *").strip():
         return {}
     from paramiko import SSHConfig  # noqa: PLC0415 - 110 ms, only where there is a file
@@ -68,12 +69,12 @@ def _joined(value: str | list[str]) -> str:
     return value if isinstance(value, str) else " ".join(value)
 
 
-def _lines(path: str, depth: int, block: str) -> list[str]:
+def _lines(files: configfile.Files, path: str, depth: int, block: str) -> list[str]:
     """The lines of a configuration with its Include lines replaced by what they name; paramiko leaves them out. Lines
     after an Include belong to the block that they stood in, not to the last one of the included file.
     """
     try:
-        lines = configfile.read(path).splitlines()
+        lines = files.read(path).splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -89,16 +90,17 @@ def _lines(path: str, depth: int, block: str) -> list[str]:
         if word == "proxycommand" and rest.lower() == "none":
             bare = "ProxyJump none"  # the same to OpenSSH: whichever of the two is said first counts
         if word == "include" and depth < _DEPTH:
-            out += [*_included(path, rest, depth, block), block]
+            out += [*_included(files, path, rest, depth, block), block]
         else:
             out.append(bare)
     return out
 
 
-def _included(path: str, patterns: str, depth: int, block: str) -> list[str]:
+def _included(files: configfile.Files, path: str, patterns: str, depth: int, block: str) -> list[str]:
     folder = os.path.dirname(path)
     wanted = [os.path.join(folder, os.path.expanduser(one)) for one in patterns.replace('"', " ").split()]
-    return [line for one in wanted for name in sorted(glob.glob(one)) for line in _lines(name, depth + 1, block)]
+    found = (name for one in wanted for name in sorted(glob.glob(one)))
+    return [line for name in found for line in _lines(files, name, depth + 1, block)]
 
 
 def _check(path: str, option: str, rest: str) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 
 from sparkbuild.core.errors import NodeError
 
+_TOKEN = re.compile(r"%(.?)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def tokens(*, host: str, original: str, port: int, user: str, jump: str, alias: str) -> dict[str, str]:
     """What each letter stands for, for one server. `original` is the name that was asked for, `host` what it became."""
     here = socket.gethostname()
-    together = f"{here}{host}{port}{user}{jump}".encode()
+    together = f"{here}{host}{port}{user}{jump}".encode(errors="surrogateescape")
     return {
         "%": "%",
         "C": hashlib.sha1(together, usedforsecurity=False).hexdigest(),
@@ -37,21 +38,18 @@ def tokens(*, host: str, original: str, port: int, user: str, jump: str, alias: 
 
 def filled(text: str, known: Mapping[str, str], option: str, where: str) -> str:
     """The text with its tokens replaced. NodeError, which names it, for a token that is not known."""
-    pieces = []
-    rest = text
-    while rest:
-        before, percent, after = rest.partition("%")
-        pieces.append(before)
-        if percent and after[:1] not in known:
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in known:
             raise NodeError(
-                f"%{after[:1]} in {option} is not known",
+                f"%{match[1]} in {option} is not known",
                 where=where,
                 found=text,
                 wanted="one of " + ", ".join(f"%{letter}" for letter in known),
             )
-        pieces += [known[after[0]]] if percent else []
-        rest = after[1:]
-    return "".join(pieces)
+        return known[match[1]]
+
+    return _TOKEN.sub(value, text)
 
 
 def path_of(text: str, known: Mapping[str, str], option: str, where: str) -> str:

@@ -30,13 +30,12 @@ class WalBackend:
             if self._raw is None:
                 self._raw = self.store.rows()
             text = self._raw.get(task)
-            self._rows[task] = json.loads(text) if text else {}
+            self._rows[task] = _read(text)
         return self._rows[task]
 
     def reload(self, task: str) -> None:
         """Forget what was read of a task: another run may have written it since."""
-        text = self.store.row(task)
-        self._rows[task] = json.loads(text) if text else {}
+        self._rows[task] = _read(self.store.row(task))
 
     def get(self, task: str, key: str) -> Any:
         """A value of a task's row, None when there is none."""
@@ -68,3 +67,12 @@ class WalBackend:
     def dump(self) -> None:
         """Nothing is left to write; close the file."""
         self.store.close()
+
+
+def _read(text: str | None) -> dict[str, Any]:
+    """What a row says; nothing where it is damaged: a task is looked at anew then."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
