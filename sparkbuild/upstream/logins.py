@@ -8,7 +8,6 @@ before what stands in the file itself.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import re
@@ -132,7 +131,7 @@ def _of_entry(entry: Any, host: str) -> Login | None:
     if "auth" in fields:
         try:
             name, _, password = base64.b64decode(fields["auth"], validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # of base64, of UTF-8, and of an `auth` that is no ASCII
             what = f"the login for {host} is not what `docker login` writes"
             raise ConfigError(what, where=str(place()), next=f"docker login {host}") from None
     found = Login(host, name, password.rstrip("\0"), fields.get("identitytoken", ""), fields.get("registrytoken", ""))

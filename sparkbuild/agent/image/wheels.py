@@ -91,8 +91,9 @@ def _add_wheel(layer: Layer, path: str, python: str) -> None:
         if place.startswith("usr/local/bin/"):
             if member.file_size > _SCRIPT:
                 raise refused("a script that is too big to be one", origin, f"{name}: {member.file_size} bytes")
-            with _whole(origin), zipfile.ZipFile(path) as archive:
-                content = archive.read(member)
+            # With a size: without one, zipfile asks for as many bytes as the archive says the member has packed.
+            with _whole(origin), zipfile.ZipFile(path) as archive, archive.open(member) as file:
+                content = file.read(_SCRIPT)
             layer.add_bytes(place, _script(content, python), 0o755, origin)
         else:
             opened = partial(_open, path, member)
@@ -122,7 +123,9 @@ def _open(path: str, member: zipfile.ZipInfo) -> IO[bytes]:
     with _whole(os.path.basename(path)):
         archive = zipfile.ZipFile(path)
         try:
-            unpacked: Any = _Member(archive.open(member), os.path.basename(path))  # keeps the file open itself
+            unpacked: Any = _Member(
+                archive.open(member), os.path.basename(path), member.file_size
+            )  # keeps the file open
         finally:
             archive.close()
     return cast("IO[bytes]", unpacked)
@@ -142,10 +145,10 @@ def _whole(origin: str) -> Iterator[None]:
 
 
 class _Member:
-    """A member that is read once."""
+    """A member of so many bytes that is read once."""
 
-    def __init__(self, unpacked: IO[bytes], origin: str) -> None:
-        self._unpacked, self._origin = unpacked, origin
+    def __init__(self, unpacked: IO[bytes], origin: str, size: int) -> None:
+        self._unpacked, self._origin, self._left = unpacked, origin, size
 
     def __enter__(self) -> _Member:  # noqa: PYI034 - Self is not in 3.10
         return self
@@ -155,4 +158,8 @@ class _Member:
 
     def read(self, size: int = -1) -> bytes:
         with _whole(self._origin):
-            return self._unpacked.read(size)
+            data = self._unpacked.read(size)
+        if len(data) < (self._left if size < 0 else min(size, self._left)):
+            raise refused("it is no whole wheel", self._origin, "a file in it ends before its size")
+        self._left -= len(data)
+        return data

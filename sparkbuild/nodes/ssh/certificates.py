@@ -61,7 +61,7 @@ def _parsed(blob: bytes) -> Certificate:
     message.get_int64()  # serial number
     kind, identity = message.get_int(), message.get_binary().decode(errors="replace")
     listed = paramiko.Message(message.get_binary())
-    principals = []
+    principals: list[str] = []
     while listed.get_remainder():
         if len(principals) >= _MOST:
             raise ValueError(f"no certificate: more than {_MOST} names")
