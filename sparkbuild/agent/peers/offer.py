@@ -81,7 +81,7 @@ class Offer:
                 if busy or begun:
                     self._held, self._seen = now, True
                 announced = self._expected and not self._seen and now - self._start < PENDING
-                self.waits = folder.waits(self._dst)
+                self.waits = busy and folder.waits(self._dst)
                 most = self._awaited if self.waits else QUIET
                 at_work = now - self._held < GRACE and now - self._moved < most
                 self._coming = at_work or announced
