@@ -7,7 +7,6 @@ What counts is one question to the file system (see questions.asking): one that 
 from __future__ import annotations
 
 import os
-import shlex
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,7 +39,7 @@ def bounded(look: Callable[[], _T], *, about: str = "") -> _T:
     Threads that `look` starts belong to it when they run in its context. Of looks within each other each has its own
     bound.
     """
-    if about in _given_up:
+    if about and about in _given_up:
         raise silent(questions.Question(about, 0.0, None, of_source=False), LOOK)
     me, outer = object(), questions.look_of.get()
     results: list[_T] = []
@@ -77,12 +76,13 @@ def bounded(look: Callable[[], _T], *, about: str = "") -> _T:
 
 
 @contextmanager
-def watched(reporter: Reporter, most: float | None = None, kept: str = "") -> Iterator[None]:
+def watched(reporter: Reporter, *, kept: str = "", bound: float | None = None) -> Iterator[None]:
     """Tell when a question to a file system stays open, and end this process with an error when it stays so for more
-    than `most` seconds (WORK). `kept`: what is not lost when it is left.
+    than WORK seconds; it is not ended where somebody else sees to that, after `bound` seconds. `kept`: what is not lost
+    when it is left.
     """
     ended = threading.Event()
-    limit = WORK if most is None else most
+    limit = WORK if bound is None else bound
 
     def watch() -> None:
         told = ""
@@ -91,7 +91,7 @@ def watched(reporter: Reporter, most: float | None = None, kept: str = "") -> It
             if question is None:
                 told = ""
                 continue
-            if seconds > limit:
+            if seconds > limit and bound is None:
                 reporter.emit("error", **silent(question, seconds).fields)
                 leave(1)
             if seconds > TELL and told != question.path:
@@ -127,6 +127,8 @@ def leave(code: int) -> None:
 
 def silent(question: questions.Question, seconds: float) -> SilentError:
     """The error for a file system that does not answer."""
+    import shlex  # noqa: PLC0415 - only for a message
+
     near = shlex.quote(os.path.dirname(question.path))
     return SilentError(
         f"the file system of {'the source' if question.of_source else 'staged data'} does not answer",

@@ -96,7 +96,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
     if request.get("hurry"):
         patience.hurry()
-    with patience.watched(reporter, patience.LOOK):
+    with patience.watched(reporter, bound=patience.LOOK):
         dst = inside(request.get("store", ""), request["dst"])
         return patience.bounded(lambda: observe(wanted, moved), about=dst)
 
