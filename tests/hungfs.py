@@ -18,10 +18,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def hangs(folder: Path) -> Iterator[Path]:
-    """Mount it at a folder that is made; whoever looks into it waits until this ends, and gets ENOTCONN then."""
+    """Mount it at a folder, over what is in it; whoever looks into it waits until this ends, and gets ENOTCONN then."""
     if os.geteuid() or not os.path.exists("/dev/fuse"):
         pytest.skip("mounting a file system needs root and /dev/fuse")
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     server = os.open("/dev/fuse", os.O_RDWR)  # nobody ever reads it
     options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
     if _libc.mount(b"nas", str(folder).encode(), b"fuse", 0, options):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sparkbuild.agent import facts
+
 ROOT = Path(__file__).resolve().parents[1] / "sparkbuild/agent"
 FILES = sorted(path for room in ("source", "hub", "rows") for path in (ROOT / room).glob("*.py"))
 TIMES = {"st_mtime", "st_mtime_ns", "st_ctime", "st_ctime_ns"}
@@ -37,3 +39,11 @@ def test_a_source_is_asked_with_patience_and_blamed_by_its_name(path: Path) -> N
     }
     found = asked & ASKS
     assert not found or named(path) in MAY_ASK, f"{named(path)} calls os.{found}: see disk/nas.py"
+
+
+def test_a_look_at_a_folder_that_somebody_named_is_bounded() -> None:
+    """Its disk may hang, and then nothing that a thread of ours does comes back."""
+    for scheme, module in facts.OBSERVERS.items():
+        text = (ROOT / f"{module.replace('.', '/')}.py").read_text()
+        asks = 'query["dst"]' in text or "entry.dst" in text
+        assert not asks or scheme in facts.ON_DISKS or "patience.bounded(" in text, f"{module}: see facts.ON_DISKS"

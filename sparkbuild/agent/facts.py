@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import importlib
 import threading
+from types import ModuleType
 from typing import Any
 
+from sparkbuild.agent.disk import patience
+from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.lane.record import runs, shelf_of
 from sparkbuild.agent.machine.procs import Glance
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -30,18 +33,23 @@ OBSERVERS = {
 }
 WAITING = {"node", "preflight"}  # for docker, for peers: others are looked at meanwhile
 
+ON_DISKS = {"staged", "export"}  # folders that somebody named, each on a disk that may hang
 INTO = {"staged", "export"}  # what is made in a folder that somebody names: a look says what making it would end with
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "queries": [{"scheme", ...}]}; result {"facts": [...]} in the same order.
+    """Request {"store", "docker", "queries": [{"scheme", "hurry"?, ...}]}; result {"facts": [...]} in the same order.
+    `hurry`: see patience.hurry.
 
     A query that fails gives {"present": false, "problem": text, "refused"?: the fields of an error of the system}: one
-    bad folder must not hide the rest of the node.
+    bad folder must not hide the rest of the node. One whose disk does not answer gives {"present": false, "hung": the
+    fields of that error}: whether it is there cannot be said.
     Running lanes are asked at the same time as each other: one that hangs must not hold up the rest.
     """
     del reporter
     gc.disable()  # one look and out; what is allocated is the answer
+    if any(query.get("hurry") for query in request["queries"]):
+        patience.hurry()
     shared = {"store": request["store"], "docker": request.get("docker", ""), "glance": Glance()}
     if any(query["scheme"] == "lane" and query.get("runtime") == "docker" for query in request["queries"]):
         shared["shelf"] = shelf_of(request)  # docker is asked when the first lane wants to know
@@ -69,15 +77,22 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 def _observe(query: dict[str, Any]) -> dict[str, Any]:
     module = importlib.import_module(f"sparkbuild.agent.{OBSERVERS[query['scheme']]}")
     try:
-        fact: dict[str, Any] = module.observe(query)
+        fact: dict[str, Any] = _bounded(module, query) if query["scheme"] in ON_DISKS else module.observe(query)
     except OSError as error:
         return _failed(error, query)
+    except patience.SilentError as error:
+        return {"present": False, "hung": error.fields}
     except AgentError as error:
         text = "; ".join(part for part in (error.fields["what"], error.fields["next"]) if part)
         return {"present": False, "problem": text}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         return {"present": False, "problem": f"{type(error).__name__}: {error}"}
     return fact
+
+
+def _bounded(module: ModuleType, query: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = patience.bounded(lambda: module.observe(query), about=inside(query["store"], query["dst"]))
+    return found
 
 
 def _failed(error: OSError, query: dict[str, Any]) -> dict[str, Any]:

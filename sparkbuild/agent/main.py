@@ -85,15 +85,19 @@ def main(argv: list[str] | None = None, line: bytes = b"") -> int:
         result = module.run(request, reporter)
     except AgentError as error:
         reporter.emit("error", **error.fields)
-        return 1
+        return _ended(1)
     except OSError as error:
         from sparkbuild.agent.machine import oserrors  # noqa: PLC0415 - only for a message
 
         reporter.emit("error", **oserrors.fields_of(error, str(request.get("store", ""))))
-        return 1
+        return _ended(1)
     if result is not None:
         reporter.emit("result", **result)
+    return _ended(0)
+
+
+def _ended(code: int) -> int:
     patience = sys.modules.get("sparkbuild.agent.disk.patience")
     if patience is not None and patience.hangs():
-        patience.leave(0)
-    return 0
+        patience.leave(code)
+    return code

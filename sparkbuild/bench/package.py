@@ -15,6 +15,7 @@ import msgspec
 
 from sparkbuild.bench.manifest import NAME, Manifest, decode, encode
 from sparkbuild.bench.observe import INCOMPLETE, PART
+from sparkbuild.core import wholefile
 from sparkbuild.core.errors import ConfigError
 
 SCRATCH = "scratch"  # where the harnesses run; not part of the package
@@ -104,12 +105,7 @@ def copy_recipe(part: Path, folder: Path, files: Iterable[str]) -> None:
 
 def write_manifest(part: Path, manifest: Manifest) -> None:
     """Write the manifest so that it is whole or not there."""
-    temporary = part / f".{NAME}{PART}"
-    with temporary.open("wb") as file:
-        file.write(encode(manifest))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(part / NAME)
+    wholefile.replace(part / NAME, encode(manifest), ours=False)
 
 
 def size(package: Path) -> int:

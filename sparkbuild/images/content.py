@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.core import wholefile
 from sparkbuild.core.key import Key
 from sparkbuild.core.run import Agent
 from sparkbuild.images.docker import archive_in_store
@@ -64,11 +65,7 @@ def remember(store: str, name: str, key: Key, receipt: Mapping[str, Any]) -> Non
     if receipt_here(store, name, key):
         return
     os.makedirs(folder, exist_ok=True)
-    part = os.path.join(folder, f"receipt.{os.getpid()}.tmp")
-    with open(part, "wb") as file:
-        file.write(msgspec.json.encode(receipt))
-        os.fsync(file.fileno())
-    os.rename(part, os.path.join(folder, "receipt.json"))
+    wholefile.replace(os.path.join(folder, "receipt.json"), msgspec.json.encode(receipt), ours=True)
 
 
 def lacking(fact: Mapping[str, Any], receipt: Mapping[str, Any]) -> tuple[tuple[Blob, ...], int] | None:

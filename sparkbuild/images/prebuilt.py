@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.core import wholefile
 from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.interrupt import cancel
@@ -256,11 +257,7 @@ class PrebuiltKind:
     def _remember(self, goal: Goal, known: dict[str, Any]) -> None:
         place = self._place(goal)
         os.makedirs(os.path.dirname(place), exist_ok=True)
-        part = f"{place}.{threading.get_ident()}.tmp"
-        with open(part, "wb") as file:
-            file.write(msgspec.json.encode(known))
-            os.fsync(file.fileno())
-        os.rename(part, place)
+        wholefile.replace(place, msgspec.json.encode(known), ours=True)
 
 
 def tagged(image: Reference) -> str:

@@ -17,7 +17,8 @@ Fact = dict[str, Any]
 
 def answers(agent: Agent, node: str, queries: Sequence[Mapping[str, Any]]) -> list[Fact | NodeError]:
     """What a node answers to its questions, in their order; an error in place of an answer of another shape than that
-    question has. Raises SparkbuildError when the node cannot be asked.
+    question has, and of what is on a disk that does not answer there. Raises SparkbuildError when the node cannot be
+    asked.
     """
     facts = agent.call("facts", {"queries": list(queries)}).get("facts") or []
     if len(facts) != len(queries):
@@ -25,10 +26,17 @@ def answers(agent: Agent, node: str, queries: Sequence[Mapping[str, Any]]) -> li
     found: list[Fact | NodeError] = []
     for query, fact in zip(queries, facts, strict=True):
         try:
-            found.append(fact_of(node, str(query.get("scheme") or ""), fact))
+            checked = fact_of(node, str(query.get("scheme") or ""), fact)
+            found.append(_hung(node, checked["hung"]) if checked.get("hung") else checked)
         except NodeError as error:
             found.append(error)
     return found
+
+
+def _hung(node: str, fields: Mapping[str, str]) -> NodeError:
+    where = f"node {node}, {fields.get('where', '')}"
+    more = {name: fields.get(name, "") for name in ("found", "wanted", "next")}
+    return NodeError(fields.get("what", ""), where=where, **more)
 
 
 def answer(agent: Agent, node: str, query: Mapping[str, Any]) -> Fact:

@@ -92,6 +92,7 @@ class Nodes:
             if node in self._agents:
                 return self._agents[node]
             if place.connection == "local":
+                self._refuse_open(node)
                 self._agents[node] = LocalAgent(node, self.store(node), self._ahead, docker=place.docker)
                 self._ahead = None  # the first node's: one shortcut is what one machine needs
                 return self._agents[node]
@@ -100,6 +101,18 @@ class Nodes:
         made = SshAgent(node, self.store(node), self.link(node), python=place.python, docker=place.docker)
         with self._guard:
             return self._agents.setdefault(node, made)
+
+    def _refuse_open(self, node: str) -> None:
+        """Raise NodeError when others may change what lies in a store of this machine. One in the workspace is as open
+        as that is: who may write there decides what runs anyway, by dodo.py.
+        """
+        store = self.store(node)
+        if os.path.isabs(self.place(node).store):
+            from sparkbuild.nodes.rpc import whose  # noqa: PLC0415 - 2 ms, and most stores are in the workspace
+
+            found = whose.open_step(store, os.stat(self._root).st_uid)  # root works in the workspaces of users
+            if found is not None:
+                raise whose.refusal(f"the store of {node} is not used", node, store, found)
 
     def docker(self, node: str) -> docker.DockerClient:
         """The docker engine of a node: API calls only, over the node's connection. Connects; NodeError when there is

@@ -44,3 +44,29 @@ def test_it_can_be_left(models: Models, command: str) -> None:
     process.send_signal(signal.SIGINT)
     assert finish(process, 30).code == 130
     assert time.monotonic() - began < 6
+
+
+def test_verify_gives_up_what_is_staged_on_it(tmp_path: Path) -> None:
+    """Two folders on it and one beside: the bound is waited for once, and the third is told as it is."""
+    made = Models(tmp_path / "ws")
+    for name in ("one", "two", "three"):
+        made.recipe(name, {"a.bin": 1000})
+    made.stage("one", "two", "three")
+    kept = tmp_path / "kept"
+    made.folder("three").rename(kept)
+    with hangs(made.disk):
+        recipe = made.root / "recipes/three/recipe.toml"
+        recipe.write_text(recipe.read_text().replace(str(made.folder("three")), str(kept)))
+        began = time.monotonic()
+        done = made("verify")
+        assert time.monotonic() - began < 35
+        assert done.code == 2
+        assert done.out.count("node silent") == 2
+        assert "the file system of staged data does not answer" in done.out
+        assert f"where:  node local, {made.folder('one')}" in done.out
+        assert "three:data" in done.out
+        began = time.monotonic()
+        done = made("plan", "stage:one", "stage:two")
+        assert time.monotonic() - began < 35
+        assert "unknown" in done.out
+        assert "the file system of staged data does not answer" in done.out

@@ -265,6 +265,37 @@ def test_a_key_whose_private_half_is_in_the_agent_alone(
             works(root, node, key=str(home / ".ssh" / name))
 
 
+def test_a_key_with_which_the_agent_does_not_sign_is_passed_over(
+    root: Path, home: Path, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner says no when he is asked: the next key is tried, as ssh does."""
+    monkeypatch.setenv("SSH_ASKPASS", "false")
+    monkeypatch.setenv("SSH_ASKPASS_REQUIRE", "force")
+    monkeypatch.setenv("DISPLAY", ":0")
+    with ssh_agent(home) as env:
+        subprocess.run(["ssh-add", "-q", "-c", str(node.key_file)], env=env, check=True, capture_output=True)
+        monkeypatch.setenv("SSH_AUTH_SOCK", env["SSH_AUTH_SOCK"])
+        found = failure(root, node, key="").found
+        assert "(ssh-agent): the ssh-agent does not sign with it" in found
+        own = home / ".ssh/id_ecdsa"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", str(own)], check=True)
+        public = own.with_suffix(".pub").read_bytes()
+        node.run(["sh", "-c", "cat >> /root/.ssh/authorized_keys"], text=public, check=True)
+        works(root, node, key="")
+
+
+def test_the_interface_that_is_connected_through(root: Path, home: Path, node: Node) -> None:
+    """Through the loopback no way leads to the node; through the interface that leads there, one does."""
+    config(home, f"HostName {node.address}", "BindInterface lo")
+    assert failure(root, node, address="").what == "dgx1 cannot be reached"
+    config(home, f"HostName {node.address}", f"BindInterface {own_interface(node)}")
+    works(root, node, address="")
+    config(home, f"HostName {node.address}", "BindInterface nosuch0")
+    assert failure(root, node, address="").found == "BindInterface nosuch0: No such device"
+    config(home, f"HostName {node.address}", "BindAddress 192.0.2.1")
+    assert failure(root, node, address="").found.startswith("BindAddress 192.0.2.1: ")
+
+
 # -- addresses -------------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +312,12 @@ def own_address(node: Node) -> str:
     argv = ["ip", "-o", "route", "get", node.address]
     words = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
     return words[words.index("src") + 1]
+
+
+def own_interface(node: Node) -> str:
+    argv = ["ip", "-o", "route", "get", node.address]
+    words = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    return words[words.index("dev") + 1]
 
 
 def test_where_there_is_no_openssh(root: Path, home: Path, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

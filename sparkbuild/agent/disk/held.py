@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO
 
-from sparkbuild.agent.disk import unfinished
+from sparkbuild.agent.wire import unfinished
 
 _INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

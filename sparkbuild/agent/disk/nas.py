@@ -11,14 +11,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
-from operator import itemgetter
 from typing import Any, TypeVar
 
+from sparkbuild.agent.disk.questions import asking
 from sparkbuild.agent.wire.protocol import AgentError
 
 PAUSES = (0.1, 0.4, 1.0, 2.0)  # seconds before each further try
@@ -37,7 +36,6 @@ _OF_THE_PATH = (
     errno.EPERM,
 )
 _T = TypeVar("_T")
-_asked: dict[int, tuple[str, float]] = {}  # by thread: what it waits for, and since when
 
 _EMPTY_PATH, _FORCE_SYNC, _BASIC = 0x1000, 0x2000, 0x7FF  # statx(2): of the descriptor itself; ask the server; all
 _STATX = 256  # bytes of its answer
@@ -50,23 +48,8 @@ def patient(path: str, look: Callable[[], _T], mend: Callable[[], None] | None =
     Raises AgentError, kind node, for trouble that stays, and OSError for what the path itself is. Both name the path,
     which the system does not for an open file.
     """
-    me = threading.get_ident()
-    outer = _asked.get(me)
-    _asked[me] = (path, time.monotonic())
-    try:
+    with asking(path, of_source=True):
         return _patient(path, look, mend)
-    finally:
-        if outer is None:
-            del _asked[me]
-        else:
-            _asked[me] = outer
-
-
-def waited(thread: int | None = None) -> tuple[str, float]:
-    """What is being asked for longest (by one thread, or by any), and for how many seconds; ("", 0.0) for nothing."""
-    now = time.monotonic()
-    asked = list(_asked.values()) if thread is None else [one for one in (_asked.get(thread),) if one is not None]
-    return max(((path, now - since) for path, since in asked), key=itemgetter(1), default=("", 0.0))
 
 
 def _patient(path: str, look: Callable[[], _T], mend: Callable[[], None] | None) -> _T:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
+from sparkbuild.agent.disk import patience
 from sparkbuild.agent.ledger import index, mounts as mountlist
 from sparkbuild.agent.ledger.ledger import LedgerError
 
@@ -21,8 +24,11 @@ class Export(NamedTuple):
 
 
 def exports(store: str) -> list[Export]:
-    """The exports that this node's index knows."""
-    found = (export(one.dst) for one in index.entries(store))
+    """The exports that this node's index knows, and whose disks answer."""
+    found = []
+    for entry in index.entries(store):
+        with suppress(patience.SilentError):  # the names that it gives to files count for nothing now
+            found.append(patience.bounded(partial(export, entry.dst), about=entry.dst))
     return [one for one in found if one is not None]
 
 

@@ -6,6 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sparkbuild.agent.disk import patience, questions
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.evict.attached import Export, exports, names_of, of
 from sparkbuild.agent.lane import record as lanes
@@ -40,12 +41,22 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     alone = {one.dst for one in attached}
     protected = {name for name, found in lanes.every(store)[0].items() if found.get("protect")}
     shelf = lanes.shelf_of(query)
-    looks = [look(query["store"], one, of(attached, one.dst), shelf) for one in found if one.dst not in alone]
+    looks = [_bounded(query["store"], one, of(attached, one.dst), shelf) for one in found if one.dst not in alone]
     made = {one.dst: list(one.folders) for one in attached}
     return {
         "folders": [{**one, "protect": one["recipe"] in protected} for one in looks],
         "exports": [{**one._asdict(), "folders": made[one.dst]} for one in found if one.dst in made],
     }
+
+
+def _bounded(store: str, entry: index.Entry, attached: list[Export], shelf: Shelf) -> dict[str, Any]:
+    """As `look`; nothing but its problem of a folder whose disk does not answer: it hides no other."""
+    try:
+        return patience.bounded(lambda: look(store, entry, attached, shelf), about=entry.dst)
+    except patience.SilentError as error:
+        fact: dict[str, Any] = {**entry._asdict(), "indexed": bool(entry.recipe), "present": False, "total": 0}
+        fact |= {"frees": 0, "kept": 0, "device": "", "busy": "", "exports": [], "used": ""}
+        return fact | {"problem": f"{error.fields['what']}: {error.fields['found']}"}
 
 
 def look(store: str, entry: index.Entry, attached: list[Export], shelf: Shelf) -> dict[str, Any]:
@@ -60,7 +71,8 @@ def look(store: str, entry: index.Entry, attached: list[Export], shelf: Shelf) -
     fact["used"] = used(store, (entry.dst, *fact["exports"]), shelf)
     names = names_of(attached)
     try:
-        fact["device"] = str(os.lstat(entry.dst).st_dev)
+        with questions.asking(entry.dst):
+            fact["device"] = str(os.lstat(entry.dst).st_dev)
         has = contents(entry.dst)
     except FileNotFoundError:
         return fact
@@ -69,7 +81,8 @@ def look(store: str, entry: index.Entry, attached: list[Export], shelf: Shelf) -
     fact |= {"present": has.ledger is not None, "total": sum(record.data for record in has.files)}
     for path in (*(f"{entry.dst}/{record.name}" for record in has.files), *_ours(entry.dst)):
         try:
-            found = os.lstat(path)
+            with questions.asking(path):
+                found = os.lstat(path)
         except OSError:
             continue
         if stat.S_ISREG(found.st_mode):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.export import wish as linkwish
 from sparkbuild.agent.export.place import foreseen, names, problem
@@ -131,6 +132,7 @@ def _mounts(made: dict[str, Any], dst: str, query: dict[str, Any]) -> list[str]:
 
 def _stamp(path: str) -> stamps.Stamp | None:
     try:
-        return stamps.of(os.lstat(ledger.path_of(path)))
+        with questions.asking(path):
+            return stamps.of(os.lstat(ledger.path_of(path)))
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -14,6 +14,7 @@ import stat
 from functools import partial
 from typing import Any
 
+from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.export import place as linkable, wish as linkwish
@@ -34,7 +35,12 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     two are on different file systems, and for what makes no sense; "integrity" when a staged folder is not whole.
     """
     store = request.get("store", "")
-    dst, what = inside(store, request["dst"]), request["what"]
+    with patience.watched(reporter):
+        return _linked(store, inside(store, request["dst"]), request, reporter)
+
+
+def _linked(store: str, dst: str, request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+    what = request["what"]
     folders = linkwish.folders_of(what, store)
     linkable.check_place(dst, folders)
     blocked = ground.blocked(request, dst)

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable
 from typing import Any
 
+from sparkbuild.agent.disk import patience, questions
 from sparkbuild.agent.export import wish as linkwish
 from sparkbuild.agent.export.wish import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.ledger import content, folder, ledger, links, mounts as mountlist
@@ -27,7 +28,7 @@ def foreseen(query: dict[str, Any], dst: str) -> dict[str, str]:
         check_place(dst, folders)
         there, ours = names(dst) if os.path.isdir(dst) else [], ours_in(dst)
         if all(_key(path) == key for path, key in zip(folders, query["keys"], strict=True)):
-            entries = linkwish.wish(what, store, dst).entries
+            entries = patience.bounded(lambda: linkwish.wish(what, store, dst)).entries
             wrong = [entry for entry in entries.values() if problem(dst, entry)]
             check_strangers(dst, [name for name in there if name not in ours], entries, wrong)
             check_disk(dst, [entry.path for entry in wrong if entry.how == HARD])
@@ -55,7 +56,7 @@ def _check_before(what: dict[str, Any], store: str, dst: str, strangers: list[st
     mirror, *over = linkwish.folders_of(what, store)
     if what["kind"] == "composed":
         check_disk(dst, over)
-    elif linkwish.tree_is_linked(what, store):
+    elif patience.bounded(lambda: linkwish.tree_is_linked(what, store)):
         check_disk(dst, [mirror])
 
 
@@ -146,7 +147,7 @@ def names(dst: str) -> list[str]:
     found, folders = [], [""]
     while folders:
         above = folders.pop()
-        with os.scandir(f"{dst}/{above}") as inner:
+        with questions.asking(f"{dst}/{above}"), os.scandir(f"{dst}/{above}") as inner:
             for one in inner:
                 name = f"{above}{one.name}"
                 if name == OURS:
@@ -173,7 +174,8 @@ def problem(dst: str, entry: Entry) -> str:
 
 def _not_linked(entry: Entry, found: os.stat_result) -> str:
     try:
-        staged = os.lstat(entry.path)
+        with questions.asking(entry.path):
+            staged = os.lstat(entry.path)
     except (FileNotFoundError, NotADirectoryError):
         return f"{entry.name}: the staged file {entry.path} is missing"
     return "" if os.path.samestat(found, staged) else f"{entry.name} is not the file {entry.path}"

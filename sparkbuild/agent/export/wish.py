@@ -10,6 +10,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
+from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.hub import links as hublinks, repo as hubrepo
@@ -91,7 +92,8 @@ def staged(path: str) -> Staged:
     """A folder that was staged. Raises AgentError when it is not whole."""
     found, stamp = None, []
     try:
-        stamp = stamps.of(os.lstat(ledger.path_of(path)))
+        with questions.asking(path):
+            stamp = stamps.of(os.lstat(ledger.path_of(path)))
         found = ledger.read(path)
     except (FileNotFoundError, NotADirectoryError):
         pass

@@ -11,8 +11,10 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import NamedTuple
 
+from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.pages import Pages, data_in
 from sparkbuild.agent.ledger import digest
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH
@@ -40,21 +42,36 @@ def opened(path: str, *, scattered: bool = False) -> Iterator[Pages]:
     """A regular file open for reading, never through a link in its last step. `scattered`: a few pieces of it will be
     read, so the kernel reads nothing ahead, which nobody would drop from the page cache. Raises OSError.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with questions.asking(path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, f"it is {kind(os.fstat(fd))}, wanted a regular file", path)
         if scattered:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-        yield Pages(fd)
+        yield _Asked(fd, path)
     finally:
         os.close(fd)
+
+
+class _Asked(Pages):
+    """A staged file whose disk is known to be asked while it is read."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        super().__init__(fd)
+        self._path = path
+
+    def read(self, view: memoryview, offset: int) -> int:
+        """As Pages."""
+        with questions.asking(self._path):
+            return super().read(view, offset)
 
 
 def standing(path: str) -> tuple[os.stat_result | None, str]:
     """What stands under a name where a regular file belongs: its stat and "", or None and what is there instead."""
     try:
-        found = os.lstat(path)
+        with questions.asking(path):
+            found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None, "is missing"
     except OSError as error:
@@ -254,7 +271,12 @@ def _bad_chunks(pages: Pages, size: int, record: Record, moved: Moved) -> tuple[
             failed.append(error)
 
     readers = (
-        [threading.Thread(target=compare, args=(n, _READERS)) for n in range(1, _READERS)] if len(indices) > 4 else []
+        [
+            threading.Thread(target=copy_context().run, args=(compare, number, _READERS), daemon=True)
+            for number in range(1, _READERS)
+        ]
+        if len(indices) > 4
+        else []
     )
     for reader in readers:
         reader.start()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.held import FOLDER, Held
 from sparkbuild.agent.ledger import way
 from sparkbuild.agent.ledger.ledger import OURS, safe_name
@@ -16,6 +17,7 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 OUT_OF_PLACE = "what sparkbuild keeps beside staged data has something else in its place"
 _LOCK = f"{OURS}/lock"
+_WAITS = 3.0  # seconds for which a note of `waiting` holds
 _LEFTOVERS = (".part", ".chunks", ".tmp", ".link")
 
 
@@ -118,7 +120,8 @@ def in_the_way(dst: str) -> AgentError | None:
 def busy(dst: str) -> str:
     """Who is changing the folder now, "" when nobody is."""
     try:
-        fd = os.open(f"{dst}/{OURS}/lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with questions.asking(dst):
+            fd = os.open(f"{dst}/{OURS}/lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return ""
     try:
@@ -128,6 +131,23 @@ def busy(dst: str) -> str:
     finally:
         os.close(fd)
     return ""
+
+
+def waiting(dst: str) -> None:
+    """Note that who changes the folder waits for another node, as it must each second while it does: the time of its
+    lock is set to when the note ends.
+    """
+    until = time.time() + _WAITS
+    with suppress(OSError):
+        os.utime(f"{dst}/{OURS}/lock", (until, until), follow_symlinks=False)
+
+
+def waits(dst: str) -> bool:
+    """Whether who changes the folder waits for another node now."""
+    try:
+        return 0 < os.lstat(f"{dst}/{OURS}/lock").st_mtime - time.time() <= _WAITS
+    except OSError:
+        return False
 
 
 def _holder(fd: int) -> str:

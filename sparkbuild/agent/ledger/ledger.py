@@ -21,6 +21,7 @@ import stat
 import time
 from typing import Any, NamedTuple
 
+from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import dump
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH, count
@@ -256,6 +257,11 @@ def as_link(item: object) -> Link:
 
 def small_file(path: str) -> bytes | None:
     """A small file of ours in one read; a link, a pipe, or a file grown out of all proportion, is refused."""
+    with questions.asking(path):
+        return _small_file(path)
+
+
+def _small_file(path: str) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterable
 
+from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import folder
 from sparkbuild.agent.ledger.ledger import OURS, Link
@@ -15,7 +16,8 @@ from sparkbuild.agent.ledger.part import stem
 def problem(dst: str, link: Link) -> str:
     """What is wrong with a link, "" when nothing is."""
     try:
-        text = os.readlink(f"{dst}/{link.name}")
+        with questions.asking(f"{dst}/{link.name}"):
+            text = os.readlink(f"{dst}/{link.name}")
     except (FileNotFoundError, NotADirectoryError):
         return f"the link {link.name} is missing"
     except OSError as error:

@@ -15,6 +15,7 @@ import os
 import time
 from typing import Any
 
+from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import dump
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import way
@@ -73,10 +74,10 @@ def unmoved(dst: str, key: str) -> tuple[int, dict[str, Any]] | None:
             return None
         if way.detours(dst, (*value["files"], *value.get("links", {}))):
             return None
-        for name, stamp in value["files"].items():
+        for name, stamp in questions.asking_each(dst, value["files"].items()):
             if of(os.lstat(f"{dst}/{name}")) != stamp:
                 return None
-        for name, text in value.get("links", {}).items():
+        for name, text in questions.asking_each(dst, value.get("links", {}).items()):
             if os.readlink(f"{dst}/{name}") != text:
                 return None
         return int(value["total"]), dict(value.get("about", {}))

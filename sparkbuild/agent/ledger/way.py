@@ -12,6 +12,7 @@ import stat
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from sparkbuild.agent.disk import questions
 from sparkbuild.agent.wire.protocol import AgentError
 
 
@@ -37,7 +38,7 @@ def detours(dst: str, names: Iterable[str]) -> dict[str, Detour]:
         device = os.stat(dst).st_dev
     except OSError:
         return found
-    for step in steps(names):
+    for step in questions.asking_each(dst, steps(names)):
         if not behind(step, found):
             detour = _look(f"{dst}/{step}", device)
             if detour is not None:

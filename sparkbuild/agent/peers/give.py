@@ -4,8 +4,10 @@ HTTP/1.1: `GET /<token>/<quoted name>`, with `Range: bytes=N-` from byte N on. A
 <mark or ->` says which content is meant (see offer.mark): another one of that name is not given. The answer is sent in
 frames, so that a giver that waits is told from one that is dead: 4 bytes, big-endian, with the length of what follows;
 0 is a beat, sent at least each second while there is nothing to send; 0xffffffff is the end of an answer that does not
-go on, for whatever reason. A frame is one chunk of 4 MiB of the file, or the rest of it. `GET /<token>/<name>?sha256`
-answers in a frame of 64 hex digits, once the file is whole. 404: it is not here, and nobody is bringing it.
+go on, for whatever reason, and 0xfffffffe that of one which does not since who stages here waits for another node
+itself, perhaps for who asks: two operators may have begun at either end. A frame is one chunk of 4 MiB of the file, or
+the rest of it. `GET /<token>/<name>?sha256` answers in a frame of 64 hex digits, once the file is whole. 404: it is not
+here, and nobody is bringing it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from sparkbuild.agent.wire.protocol import Reporter
 CALLERS = 32  # at once
 BEAT = 1.0  # seconds between two signs of life
 FRAME = 60.0  # seconds that a caller may take for one frame
-GONE = 0xFFFFFFFF
+GONE, WAITS = 0xFFFFFFFF, 0xFFFFFFFE
 _BUFFERS = 6  # of 4 MiB, for all callers: the agent has to stay under 64 MiB
 _PATIENCE = 15.0  # seconds for a head, and for taking any of an answer
 _LOOKS = (0.02, 0.1)  # seconds between two looks: in the first second, and later
@@ -128,7 +130,7 @@ class Door:
                 self._buffers.put(buffer)
             if found <= 0:
                 if not coming:
-                    sender.gone()
+                    sender.gone(waits=self._offer.waits)
                     return
                 sender.wait()
 
@@ -152,8 +154,8 @@ class _Sender:
         self._send(data)
         self._moved = time.monotonic()
 
-    def gone(self) -> None:
-        self._send(struct.pack(">I", GONE))
+    def gone(self, *, waits: bool = False) -> None:
+        self._send(struct.pack(">I", WAITS if waits else GONE))
 
     def beat(self) -> None:
         self._send(bytes(4))

@@ -24,6 +24,8 @@ from sparkbuild.agent.ledger.part import stem
 
 GRACE = 2.0  # seconds without anybody at work in the folder, after which nothing more comes
 PENDING = 3600.0  # seconds in which announced work may begin: it may wait for its turn, and its plan comes first
+AWAITED = (5.0, 8.0)  # seconds between which work may change nothing that itself waits for another node: two may wait
+# for each other, and which of them ends it is left to chance, so that the other one still takes from it
 QUIET = 120.0  # seconds in which work may change nothing: what hangs is not waited for
 _LOOK = 0.3  # seconds between two looks whether somebody is at work
 _HEADER = 1 << 16  # bytes of a list's header, at most
@@ -54,8 +56,10 @@ class Offer:
         self._start = self._moved = time.monotonic()
         self._held = self._start - GRACE
         self._looked, self._coming, self._seen, self._signs = 0.0, True, False, 0
+        self.waits = False  # who is at work in the folder waits for another node
         self._lock = f"{dst}/{OURS}/lock"  # written by whoever begins to work there
         self._lock_before = _state(self._lock)
+        self._awaited = AWAITED[0] + (AWAITED[1] - AWAITED[0]) * int.from_bytes(os.urandom(2), "big") / 65536
         self._guard = threading.Lock()
         self._records: dict[str, Record] = {}
         self._whole = ""  # the key of the ledger, when there is one
@@ -77,7 +81,9 @@ class Offer:
                 if busy or begun:
                     self._held, self._seen = now, True
                 announced = self._expected and not self._seen and now - self._start < PENDING
-                at_work = now - self._held < GRACE and now - self._moved < QUIET
+                self.waits = busy and folder.waits(self._dst)
+                most = self._awaited if self.waits else QUIET
+                at_work = now - self._held < GRACE and now - self._moved < most
                 self._coming = at_work or announced
             return self._coming
 
@@ -191,9 +197,10 @@ def _state(path: str) -> _Key:
 
 
 def _signs(ours: str) -> int:
-    """When anything was last written by who stages."""
+    """When anything was last written by who stages. The lock says only that somebody is there, see `folder.waiting`."""
     try:
         with os.scandir(ours) as entries:
-            return max((entry.stat(follow_symlinks=False).st_mtime_ns for entry in entries), default=0)
+            others = (entry for entry in entries if entry.name != "lock")
+            return max((entry.stat(follow_symlinks=False).st_mtime_ns for entry in others), default=0)
     except OSError:
         return 0

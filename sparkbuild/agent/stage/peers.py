@@ -14,10 +14,13 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.ledger import folder
 from sparkbuild.agent.ledger.digest import CHUNK
-from sparkbuild.agent.peers.give import FRAME, GONE
+from sparkbuild.agent.peers.give import FRAME, GONE, WAITS
 from sparkbuild.agent.peers.offer import mark
 from sparkbuild.agent.source.source import Source
 from sparkbuild.agent.source.wish import Wanted
@@ -43,11 +46,19 @@ class Peer:
 
 class Peers:
     """The peers of one call, the best first; for several files at once. `received`: bytes that came from them. `told`
-    is given a line for the log when one fails; `halt` is called while one is waited for, and may raise.
+    is given a line for the log when one fails; `halt` is called while one is waited for, and may raise; `waiting` at
+    each beat of one that has nothing to give yet.
     """
 
-    def __init__(self, token: str, peers: list[Peer], told: Callable[[str], None], halt: Callable[[], None]) -> None:
-        self.token, self.halt = token, halt
+    def __init__(
+        self,
+        token: str,
+        peers: list[Peer],
+        told: Callable[[str], None],
+        halt: Callable[[], None],
+        waiting: Callable[[], None],
+    ) -> None:
+        self.token, self.halt, self.waiting = token, halt, waiting
         self.received = 0
         self._peers, self._told, self._guard = peers, told, threading.Lock()
 
@@ -55,12 +66,14 @@ class Peers:
         """Those that are worth asking."""
         return [peer for peer in self._peers if peer.failures < TIRED]
 
-    def failed(self, peer: Peer, title: str, problem: str, since: float) -> None:
-        """Keep in mind that a peer did not give a file that it was asked for at `since`."""
+    def failed(self, peer: Peer, title: str, problem: str, since: float, *, waits: bool = False) -> None:
+        """Keep in mind that a peer did not give a file that it was asked for at `since`. One that `waits` for others
+        itself is not asked again: it may wait for us.
+        """
         with self._guard:
             counts = since >= peer.failed_at
             if counts:
-                peer.failures, peer.failed_at = peer.failures + 1, time.monotonic()
+                peer.failures, peer.failed_at = TIRED if waits else peer.failures + 1, time.monotonic()
             left = counts and peer.failures == TIRED
         self._told(f"{peer.name} does not give {title}: {problem}" + ("; it is not asked again" if left else ""))
 
@@ -81,7 +94,8 @@ def of_request(
     """The peers of a request: "peers": {"token", "sources": [{"host", "port"}]}. None without any."""
     given = request.get("peers") or {}
     peers = [Peer(str(one["host"]), int(one["port"])) for one in given.get("sources") or ()]
-    return Peers(str(given["token"]), peers, told, halt) if peers else None
+    waiting = partial(folder.waiting, inside(request.get("store", ""), request["dst"]))
+    return Peers(str(given["token"]), peers, told, halt, waiting) if peers else None
 
 
 def wrap(wanted: Wanted, peers: Peers | None, opened: Callable[[], Source]) -> Source:
@@ -151,14 +165,14 @@ class PeerSource:
 
     def _some(self, peer: Peer, view: memoryview, offset: int) -> int:
         """As much as the peer gives. One that fails is not asked again for this file."""
-        problem, got = "", 0
+        problem, got, waits = "", 0, False
         try:
             if self._stream is None or self._stream.at != offset:
                 self._hang_up()
                 self._since = time.monotonic()
                 self._stream = _Stream(peer, self._peers, self._wanted, offset)
             got = self._stream.read(view)
-            problem = self._stream.problem
+            problem, waits = self._stream.problem, self._stream.waits
         except OSError as error:
             problem = error.strerror or str(error) or "no answer"
         if got:
@@ -169,7 +183,7 @@ class PeerSource:
         if got < len(view):
             self._hang_up()
             self._left.pop(0)
-            self._peers.failed(peer, self._wanted.called, problem, self._since)
+            self._peers.failed(peer, self._wanted.called, problem, self._since, waits=waits)
         elif offset + got == self.size:
             self._peers.gave(peer)
         return got
@@ -229,8 +243,8 @@ class _Stream:
     """
 
     def __init__(self, peer: Peer, peers: Peers, wanted: Wanted, offset: int = 0, query: str = "") -> None:
-        self.at, self.problem = offset, ""
-        self._halt = peers.halt
+        self.at, self.problem, self.waits = offset, "", False
+        self._halt, self._told_waiting = peers.halt, peers.waiting
         self._rest = 0  # of the frame
         self._call = socket.create_connection(peer.place, timeout=CONNECT)
         try:
@@ -249,6 +263,8 @@ class _Stream:
                 if self._rest == 0:
                     self._halt()
                     self._rest, end = self._frame(), 0.0
+                    if not self._rest:
+                        self._told_waiting()
                     continue
                 end = end or time.monotonic() + FRAME
                 got = self._some(view[done:], end)
@@ -256,7 +272,7 @@ class _Stream:
         except TimeoutError as error:
             self.problem = error.strerror or f"no sign of life for {STALL:.0f} s"
         except OSError as error:
-            self.problem = error.strerror or str(error)
+            self.problem, self.waits = error.strerror or str(error), error.errno == errno.EDEADLK
         self.at += done
         return done
 
@@ -279,6 +295,8 @@ class _Stream:
                 raise ConnectionError(errno.EPIPE, "it ended early")
             head += got
         length = int(struct.unpack(">I", head)[0])
+        if length == WAITS:
+            raise ConnectionError(errno.EDEADLK, "it waits for another node itself")
         if length == GONE:
             raise ConnectionError(errno.ENODATA, "it gets no more of it")
         if length > CHUNK:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import dump, inside, locked
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import content, digest, folder, ledger, links, stamps, way
@@ -57,6 +58,11 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     "total", "since", "ended": when the last round did, "round": how many did}]} in the order asked for.
     """
     be_idle()
+    with patience.watched(reporter):
+        return _scrubbed(request, reporter)
+
+
+def _scrubbed(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     store, limit = request["store"], int(request.get("limit") or LIMIT)
     asked = [(inside(store, one["dst"]), str(one.get("key") or "")) for one in request["folders"]]
     with locked(os.path.join(store, "scrub.lock"), "the scrub of staged data"):

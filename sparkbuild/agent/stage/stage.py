@@ -53,7 +53,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     blocked = ground.blocked(request, dst)
     if blocked is not None:
         raise blocked
-    with patience.watched(reporter):
+    with patience.watched(reporter, kept="what was copied"):
         return _staged(request, dst, reporter)
 
 

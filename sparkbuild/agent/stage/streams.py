@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from sparkbuild.agent.ledger.digest import CHUNK
@@ -164,7 +165,8 @@ def each(streams: int, items: Sequence[_T], work: Callable[[_T, memoryview], Any
                 errors.append(error)
                 stop.set()
 
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(streams, len(items)) - 1)]
+    more = range(min(streams, len(items)) - 1)
+    threads = [threading.Thread(target=copy_context().run, args=(run,), daemon=True) for _ in more]
     for thread in threads:
         thread.start()
     run()

@@ -16,6 +16,7 @@ import os
 import threading
 from typing import Any
 
+from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger import content, digest, evicted, folder, ledger, links, modes, stamps, way
 from sparkbuild.agent.ledger.access import Access
@@ -81,7 +82,9 @@ def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "dst", "key", "full": true}; the fact as result. `full` reads every chunk of every file."""
+    """Request {"store", "dst", "key", "full": true, "hurry"?}; the fact as result. `full` reads every chunk of every
+    file. `hurry`: see patience.hurry.
+    """
     guard, done = threading.Lock(), 0
     wanted = dict(request, full=request.get("full", True))
 
@@ -91,7 +94,11 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             done += size
             reporter.progress("verify", done, None)
 
-    return observe(wanted, moved)
+    if request.get("hurry"):
+        patience.hurry()
+    with patience.watched(reporter, bound=patience.LOOK):
+        dst = inside(request.get("store", ""), request["dst"])
+        return patience.bounded(lambda: observe(wanted, moved), about=dst)
 
 
 class _Checked:

@@ -13,6 +13,8 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 
+from sparkbuild.core import wholefile
+
 KEEP = 16  # questions, one per command line
 
 Ask = Callable[[bytes], bytes]
@@ -57,12 +59,9 @@ class Ahead:
         if question == self.question:
             return
         folder = os.path.dirname(self._path)
-        temporary = f"{self._path}.{os.getpid()}"
         try:
             os.makedirs(folder, exist_ok=True)
-            with open(temporary, "wb") as file:
-                file.write(question)
-            os.rename(temporary, self._path)
+            wholefile.replace(self._path, question, ours=True, flush=False)
             kept = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(folder))
             for _, path in kept[:-KEEP]:
                 os.unlink(path)

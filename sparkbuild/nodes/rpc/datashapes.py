@@ -172,6 +172,7 @@ class Absent(_Absent, total=False):
 
     problem: str | None
     refused: dict[str, str]
+    hung: dict[str, str]
     bytes: int
     other: _Other | None
     parts: dict[str, Any] | None

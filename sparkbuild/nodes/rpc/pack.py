@@ -11,67 +11,14 @@ import shlex
 import zipfile
 from functools import cache
 
+from sparkbuild.nodes.rpc.whose import LOOK
+
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 NOT_THERE = 91  # exit code of a start that found no such agent, or a Python that is too old
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can say
 
 MARK = "sparkbuild-agent:"  # begins the first line that is ours; what is before it is a login shell's
 READ, EATEN = "request read", "no request"  # the rest of that line
-
-# Whoever may write to the code, or to a folder on the way to it, decides what the agent does with our rights. `way`
-# says which step of a path that is: each must be of root or of us, and no folder may be open to others, but for a
-# sticky one (/tmp), in which nobody moves what is of somebody else. The group of a user's own (umask 002) is nobody
-# else. `inside` says the same of all that is in a folder, where sticky is not enough. None: nobody but us.
-_LOOK = """
-import os
-me=os.geteuid()
-def closed(s,sticky):
- w=s.st_mode&18
- if w==16:
-  import grp,pwd
-  try:
-   u=pwd.getpwuid(me)
-   g=grp.getgrgid(s.st_gid)
-   if g.gr_gid==u.pw_gid and g.gr_name==u.pw_name and set(g.gr_mem)<={u.pw_name}: w=0
-  except KeyError: pass
- return s.st_uid in (0,me) and (w==0 or sticky and s.st_mode&512)
-def way(p):
- at,rest,hops="/",p.split("/")[::-1],0
- while True:
-  s=os.lstat(at)
-  if not closed(s,True): return at,s
-  if len(rest)==0: return None
-  e=rest.pop()
-  if e in ("","."): continue
-  if e=="..":
-   at=os.path.dirname(at)
-   continue
-  e=os.path.join(at,e)
-  try: s=os.lstat(e)
-  except OSError: return None
-  if s.st_mode>>12==10:
-   hops+=1
-   if s.st_uid not in (0,me) or hops>40: return e,s
-   t=os.readlink(e)
-   rest+=t.split("/")[::-1]
-   if t[0]=="/": at="/"
-  else: at=e
-def inside(f,seen):
- for e in os.scandir(f):
-  s=e.stat(follow_symlinks=False)
-  if s.st_mode>>12==10 or not closed(s,False): return e.path,s
-  if e.is_dir():
-   r=inside(e.path,seen)
-   if r: return r
-  elif e.name[-3:]==".py": seen.append(e.path)
-def told(r):
- import pwd
- def name(n):
-  try: return pwd.getpwuid(n).pw_name
-  except KeyError: return "uid %d"%n
- link,mode=r[1].st_mode>>12==10,"%o"%(r[1].st_mode&4095)
- return {"where":r[0],"owner":name(r[1].st_uid),"mode":mode,"me":name(me),"link":link}
-"""
 
 # Runs on whatever Python is there. It reads the request, whose line says where the store is; nothing of what the
 # caller sends comes after that line before the agent has said "ready", so that blocks may be read. The digest of the
@@ -177,12 +124,12 @@ def _names() -> list[str]:
 
 def start_command(python: str, verb: str) -> str:
     """The shell command that runs a verb of the agent. Constants only: the request goes over stdin."""
-    return f"{shlex.quote(python)} -I -S -c {_one_line(_LOOK + _START)} {name()} {shlex.quote(verb)}"
+    return f"{shlex.quote(python)} -I -S -c {_one_line(LOOK + _START)} {name()} {shlex.quote(verb)}"
 
 
 def unpack_command(python: str) -> str:
     """The shell command that takes an archive."""
-    return f"{shlex.quote(python)} -I -S -c {_one_line(_LOOK + _UNPACK)}"
+    return f"{shlex.quote(python)} -I -S -c {_one_line(LOOK + _UNPACK)}"
 
 
 def _one_line(source: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import socket
 import threading
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.rpc import pack
+from sparkbuild.nodes.rpc import pack, whose
 from sparkbuild.nodes.rpc.connection import OnEvent
 from sparkbuild.nodes.rpc.engine import unusable
 from sparkbuild.nodes.rpc.pieces import pieces
@@ -191,18 +190,8 @@ class SshAgent:
 
     def _unsafe(self, found: Mapping[str, Any]) -> NodeError:
         """Others may write to where the agent's code lies, or to the way there: it is not run."""
-        where, owner, me = str(found.get("where")), str(found.get("owner")), str(found.get("me"))
-        kind = "a link, " if found.get("link") else ""
-        mends = f"set `store` of {self.name} in config.toml to a folder of {me}'s own"
-        if owner in {me, "root"} and not found.get("link"):
-            mends = f"on that node: chmod go-w {shlex.quote(where)}; or {mends}"
-        return NodeError(
-            f"the agent's code on {self.name} is not run: others than {me} may change it",
-            where=f"{where} on the way to {self.store}/agent",
-            found=f"{kind}owner {owner}, mode {found.get('mode')}",
-            wanted=f"folders of {me} or root which nobody else may write to, but for sticky ones like /tmp",
-            next=mends,
-        )
+        what = f"the agent's code on {self.name} is not run"
+        return whose.refusal(what, self.name, f"{self.store}/agent", found)
 
     def _push(self, absent: Mapping[str, Any], *, final: bool = False) -> None:
         """Send the agent, since this version of it is not there."""

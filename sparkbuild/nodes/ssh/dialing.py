@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sparkbuild.nodes.ssh.config import Target
 
@@ -17,9 +19,11 @@ def connected(target: Target) -> socket.socket:
         try:
             made.settimeout(target.timeout)
             if target.interface:
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, target.interface.encode() + b"\0")
+                with _named(f"BindInterface {target.interface}"):
+                    made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, target.interface.encode() + b"\0")
             if target.bind:
-                made.bind(_own(target.bind, family))
+                with _named(f"BindAddress {target.bind}"):
+                    made.bind(_own(target.bind, family))
             made.connect(place)
         except OSError as error:
             made.close()
@@ -30,6 +34,15 @@ def connected(target: Target) -> socket.socket:
         else:
             return made
     raise failure or OSError("no address")
+
+
+@contextmanager
+def _named(option: str) -> Iterator[None]:
+    """Say which option it was that is not of this machine: the system says `No such device`, and not which."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{option}: {error.strerror or error}") from error
 
 
 def _own(address: str, family: int) -> tuple[str, int]:

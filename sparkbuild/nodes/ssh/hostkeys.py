@@ -17,6 +17,7 @@ import os
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from sparkbuild.core import wholefile
 from sparkbuild.core.errors import NodeError
 
 REVOKED = "@revoked"
@@ -182,16 +183,8 @@ def _replace(path: str, name: str, key: HostKey) -> None:
                 entry = old.get(number)
                 kept += [line] if entry is None or entry.marker else _without(line, entry, name)
     kept.append(f"{name} {key.type} {key.text}")
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write("\n".join(kept) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+    text = "\n".join(kept) + "\n"
+    wholefile.replace(path, text.encode(errors="surrogateescape"), ours=False)
 
 
 def _without(line: str, entry: Entry, name: str) -> list[str]:

@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import paramiko
 from paramiko.agent import AgentKey, AgentSSH
@@ -47,7 +47,7 @@ def log_in(transport: paramiko.Transport, target: Target) -> None:
     tried = Tried()
     agent = _agent(target, tried)
     try:
-        _try_keys(transport, target, tried, {} if agent is None else {key.blob: key for key in agent.get_keys()})
+        _try_keys(transport, target, tried, _held(agent))
     finally:
         if agent is not None:
             agent.close()
@@ -60,12 +60,15 @@ def _try_keys(transport: paramiko.Transport, target: Target, tried: Tried, held:
         except paramiko.BadAuthenticationType as error:
             raise _refused(target, tried, f"the server takes no keys: {', '.join(error.allowed_types)}") from error
         except paramiko.AuthenticationException:
-            tried.refused.append(shown)
+            if isinstance(key, _Held) and key.refusal:
+                tried.unusable.append(f"{shown}: {key.refusal}")
+            else:
+                tried.refused.append(shown)
             if not transport.is_active():
                 raise _refused(target, tried, "the server ended the connection after that many keys") from None
             continue
         except paramiko.SSHException as error:
-            if transport.is_active():  # the agent would not sign, or the key does not fit the server
+            if transport.is_active():  # the key does not fit the server
                 tried.unusable.append(f"{shown}: {error}")
                 continue
             raise _refused(target, tried, f"the server ended the connection: {error}") from error
@@ -140,7 +143,27 @@ def _is_certificate(blob: bytes) -> bool:
 
 
 class _Held(AgentKey):
-    """A key of the agent, asked for by what the agent calls it: a certificate, where it has the key only as that."""
+    """A key of the agent. `refusal`: why the agent would not sign with it, "" when it did."""
+
+    refusal = ""
+
+    def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> Any:
+        """As paramiko's, which raises when its owner says no: in the thread of the connection, which ends with it, and
+        no other key can be tried. So the server gets a signature that is none, and goes on to the next key.
+        """
+        try:
+            return super().sign_ssh_data(data, algorithm)
+        except (paramiko.SSHException, OSError, EOFError, struct.error) as error:
+            self.refusal = "the ssh-agent does not sign with it"
+            self.refusal += ": no answer in time" if isinstance(error, TimeoutError) else ""
+            nothing = paramiko.Message()
+            nothing.add_string(algorithm or self.get_name())
+            nothing.add_string(b"")
+            return nothing.asbytes()
+
+
+class _HeldPaper(_Held):
+    """A key asked for by what the agent calls it: a certificate, where it has the key only as that."""
 
     def asbytes(self) -> bytes:
         """As paramiko's, which asks for the key behind a certificate of RSA."""
@@ -148,10 +171,16 @@ class _Held(AgentKey):
         return blob
 
 
+def _held(agent: _Agent | None) -> dict[bytes, AgentKey]:
+    """The keys of an agent, by what it calls them."""
+    keys = agent.get_keys() if agent is not None else ()
+    return {key.blob: _Held(key.agent, key.blob, key.comment) for key in keys}
+
+
 def _certified(key: paramiko.PKey, paper: _Paper) -> paramiko.PKey:
     """The same key, shown with a certificate."""
     # a key of an agent hands on all that it lacks, and cannot be copied
-    made = _Held(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
+    made = _HeldPaper(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
     made.public_blob = PublicBlob(paramiko.Message(paper.blob).get_text(), paper.blob)
     return made
 

@@ -136,7 +136,8 @@ def verify(
         screen.close()
     rows = {row.task: row for of_node in seen.values() for row in of_node}
     ordered = [rows[goal.task] for goal in goals]
-    orphans = _orphans(session, by_node) if not names else []
+    hurry = any(row.state == verifying.SILENT for row in ordered)
+    orphans = _orphans(session, by_node, hurry=hurry) if not names else []
     problems = session.goals.problems if not names else {}
     code = 2 if problems else verifying.code(ordered)
     if as_json:
@@ -180,6 +181,7 @@ class _Node:
 
     def __init__(self, session: Session, node: str, screen: Display) -> None:
         self.session, self.node, self.screen = session, node, screen
+        self._silent = False  # a look was given up, most likely since a disk does not answer: the next ones are soon
 
     def totals(self, goals: Sequence[Goal]) -> dict[str, int]:
         """How much is in each folder, by its ledger; nothing of a node that does not answer."""
@@ -192,12 +194,14 @@ class _Node:
         row, spec = self._row(goal), goal.spec
         began = time.monotonic()
         if goal.uri.scheme == "export":
-            query = {"scheme": "export", "dst": spec.dst, "what": spec.what, "full": True}
+            query = {"scheme": "export", "dst": spec.dst, "what": spec.what, "full": True, "hurry": self._silent}
             fact = survey(self.session.nodes.agent, {self.node: query})[self.node]
         else:
             request = {"dst": spec.dst, "key": goal.key.digest, "full": full, "linked": spec.linked}
+            request["hurry"] = self._silent
             label, total = goal.task.replace(STAGE, PREFIX, 1), totals.get(folder_of(self.session, goal))
             fact = self._call("verify", request, label, total)
+        self._silent = self._silent or "unreachable" in fact
         row.seconds = round(time.monotonic() - began, 3)
         judge = verifying.linked if goal.uri.scheme == "export" else verifying.looked
         return judge(row, goal.key.parts, goal.key.digest, fact)
@@ -229,7 +233,7 @@ class _Node:
         return on_event
 
 
-def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any]) -> list[dict[str, Any]]:
+def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any], *, hurry: bool) -> list[dict[str, Any]]:
     """What is staged on these nodes and no recipe wants any more."""
     from sparkbuild.app.space.evict import unread, whose  # noqa: PLC0415 - only for a look at everything
     from sparkbuild.core.units import size, when  # noqa: PLC0415 - as above
@@ -237,7 +241,9 @@ def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any]) -> list[di
 
     goals = session.goals.by_task.values()
     wanted = {(goal.node, folder_of(session, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
-    answers = survey(session.nodes.agent, {node: {"scheme": "inventory"} for node in nodes}) if nodes else {}
+    answers = (
+        survey(session.nodes.agent, {node: {"scheme": "inventory", "hurry": hurry} for node in nodes}) if nodes else {}
+    )
     found = []
 
     def unsure(one: Folder) -> bool:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.driver import CHUNK, MIB, call, entry, flip, list_of, request_for, sha256
+from tests.agent import driver
+from tests.agent.driver import CHUNK, MIB, call, entry, finish, flip, list_of, request_for, sha256
 from tests.agent.givers import TOKEN, Answer, Arriving, Giver, peers, wanted
 
 Make = Callable[[str, int], Path]
@@ -240,3 +241,23 @@ def test_it_ends_with_its_caller(staged: Path, give: Start) -> None:
     assert giver.process.stdin
     giver.process.stdin.close()
     assert giver.process.wait(5) == 143
+
+
+def test_two_operators_who_began_at_either_end_do_not_wait_for_each_other(
+    make: Make, tmp_path: Path, give: Start
+) -> None:
+    """Each has one of two nodes first, and has the other one take from it: the locks are crossed by then."""
+    source = make("a", 40 * MIB)
+    folders = [tmp_path / "node1", tmp_path / "node2"]
+    givers = [give(folder, expected=True) for folder in folders]
+    began = time.monotonic()
+    stagings = []
+    for folder, other in zip(folders, reversed(givers), strict=True):
+        files = {f"{number}.bin": source for number in range(6)}
+        stagings.append(driver.start("stage", {**request_for(folder, files), "peers": peers(other)}))
+    answers = [finish(one, timeout=150) for one in stagings]
+    assert time.monotonic() - began < 30
+    assert [answer.code for answer in answers] == [0, 0], [answer.events for answer in answers]
+    assert any("it waits for another node itself" in answer.logs for answer in answers)
+    assert sorted(sha256(folder / "5.bin") for folder in folders) == [sha256(source)] * 2
+    assert min(answer.last["read"] for answer in answers) < 6 * 40 * MIB, "the other one still takes from the first"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from sparkbuild.agent.disk import nas, patience
 from sparkbuild.agent.stage import verify
 from sparkbuild.agent.wire.protocol import AgentError
-from tests.agent.driver import finish, key, start
+from tests.agent.driver import finish, key, request_for, stage_here, start
+from tests.agent.exports import Site
 from tests.hungfs import hangs
 
 
@@ -61,6 +63,77 @@ def test_a_staging_tells_and_then_ends(hung: Path, tmp_path: Path) -> None:
     assert f"waiting for the file system of {hung}/model" in answer.logs
     assert "ctrl-C leaves it" in answer.logs
     assert any("waiting for" in event.get("phase", "") for event in answer.events)
+
+
+def test_a_look_at_staged_data_gives_its_disk_up(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.mirrored()
+    site.made(site.composed())
+    query = {"scheme": "staged", "dst": str(site.mirror), "key": key("b")}
+    other = {"scheme": "export", "full": True, **site.request(site.composed())}
+    with hangs(site.store / "staged"):
+        began = time.monotonic()
+        answer = finish(start("facts", {"store": str(site.store), "queries": [query, other]}, shim=SHORT))
+        assert time.monotonic() - began < 10
+    staged, export = answer.last["facts"]
+    assert staged["hung"]["what"] == "the file system of staged data does not answer"
+    assert staged["hung"]["where"].startswith(str(site.mirror))
+    assert export["hung"]["where"].startswith(str(site.store / "staged"))
+
+
+@pytest.mark.parametrize("verb", ["verify", "scrub"])
+def test_a_verification_tells_and_then_ends(tmp_path: Path, verb: str) -> None:
+    site = Site(tmp_path)
+    site.mirrored()
+    request = {"store": str(site.store), "dst": str(site.mirror), "key": key("b")}
+    with hangs(site.store / "staged"):
+        began = time.monotonic()
+        answer = finish(start(verb, {**request, "folders": [request]}, shim=SHORT))
+        assert time.monotonic() - began < 10
+    assert (answer.code, answer.last["kind"]) == (1, "node")
+    assert answer.last["where"].startswith(str(site.mirror))
+    assert f"waiting for the file system of {site.mirror}" in answer.logs
+
+
+def test_the_disk_that_hangs_in_the_middle(tmp_path: Path) -> None:
+    """The readers of a check are threads of their own: what they wait for is known too."""
+    shim = (
+        SHORT
+        + """
+import time, sparkbuild.agent.disk.pages as pages
+read = pages.Pages.read
+def slow(self, view, offset):
+    if offset >= 8 << 20: time.sleep(30)
+    return read(self, view, offset)
+pages.Pages.read = slow
+"""
+    )
+    (tmp_path / "big.bin").write_bytes(os.urandom(40 << 20))
+    request = request_for(tmp_path / "dst", {"big.bin": tmp_path / "big.bin"})
+    stage_here(request)
+    query = {"scheme": "staged", "dst": str(tmp_path / "dst"), "key": request["key"], "full": True}
+    began = time.monotonic()
+    answer = finish(start("facts", {"store": str(tmp_path), "queries": [query]}, shim=shim))
+    assert time.monotonic() - began < 15
+    assert answer.last["facts"][0]["hung"]["where"] == str(tmp_path / "dst/big.bin")
+
+
+def test_an_export_with_binds_gives_its_source_up(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.mirrored("page15/*")
+    query = {"scheme": "export", "keys": [key("b")], **site.request(site.tree("page15/*"))}
+    early = {**query, "keys": [key("c")]}  # its mirror is to be staged first: the cache tells of the snapshot
+    with hangs(site.nas.root):
+        began = time.monotonic()
+        facts = finish(start("facts", {"store": str(site.store), "queries": [query, early]}, shim=SHORT))
+        made = finish(start("linktree", site.request(site.tree("page15/*")), shim=SHORT))
+        assert time.monotonic() - began < 15
+    assert [fact["refused"]["what"] for fact in facts.last["facts"]] == [
+        "the file system of the source does not answer"
+    ] * 2
+    assert (made.code, made.last["kind"]) == (1, "node")
+    assert made.last["where"].startswith(str(site.nas.root))
+    assert not site.dst.exists() or not any(site.dst.rglob("mounts.json"))
 
 
 def test_what_answers_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

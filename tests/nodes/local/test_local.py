@@ -16,6 +16,7 @@ import pytest
 from sparkbuild.core import interrupt
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted
+from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.local import process
 from sparkbuild.nodes.local.agent import LocalAgent
 from tests.agent import driver
@@ -193,3 +194,30 @@ def test_what_the_agent_started_ends_with_it_but_no_lane(how: str) -> None:
             assert is_alive(alone)
         finally:
             os.kill(alone, signal.SIGKILL)
+
+
+# -- whose the store is ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["the folder above", "the store", "a sticky folder above", "in the workspace"])
+def test_a_store_that_others_may_change_is_not_used(tmp_path: Path, step: str) -> None:
+    """Images and lanes of a store run with the rights of who uses it."""
+    above = tmp_path / "srv"
+    store = above / "store"
+    store.mkdir(parents=True)
+    (store if step == "the store" else above).chmod({"a sticky folder above": 0o1777}.get(step, 0o777))
+    root = tmp_path / "ws"
+    root.mkdir()
+    if step == "in the workspace":
+        root.chmod(0o777)
+    wanted = "store" if step == "in the workspace" else str(store)
+    nodes = Nodes(root, {"local": Place("local", wanted)})
+    if step not in {"the folder above", "the store"}:
+        assert nodes.agent("local").call("facts", {"queries": []}) == {"facts": []}
+        return
+    with pytest.raises(NodeError) as raised:
+        nodes.agent("local")
+    text = str(raised.value)
+    assert "the store of local is not used" in text
+    assert f"{store if step == 'the store' else above} on the way to {store}" in text
+    assert "set `store` of local in config.toml" in text

@@ -1,4 +1,5 @@
-"""Files that are being written under another name, `<name>.<pid>.tmp`, until they are whole and get their own.
+"""Files that are being written under another name, `<name>.<number>.tmp`, until they are whole and get their own; on
+nodes and in the workspace alike.
 
 A writer that is killed leaves such a file, which nobody reads. Whoever writes one holds its lock, which the kernel lets
 go of when the writer is gone: unlike a pid, it tells the same in every container, and is not used again.
@@ -30,12 +31,15 @@ def hold(fd: int) -> bool:
     return os.fstat(fd).st_nlink > 0
 
 
-def sweep(folder: int) -> None:
-    """Remove from an open folder what writers of ours left that are gone."""
+def sweep(folder: int, of: str = "") -> None:
+    """Remove from an open folder what writers of ours left that are gone. `of`: only what was to become this file,
+    where the folder is not ours alone.
+    """
+    names = re.compile(re.escape(of) + r"\.[0-9]+\.tmp") if of else _NAME
     owners = {os.geteuid()}
     if os.geteuid() == 0:
         owners.add(os.fstat(folder).st_uid)  # root gives what it writes to the folder's owner
-    for name in filter(_NAME.fullmatch, os.listdir(folder)):
+    for name in filter(names.fullmatch, os.listdir(folder)):
         with suppress(OSError):  # another one was quicker, or its writer is at work
             found = os.lstat(name, dir_fd=folder)
             if stat.S_ISREG(found.st_mode) and found.st_uid in owners:
