@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from sparkbuild.agent.ledger import index, ledger, owner, part, stamps
+from sparkbuild.agent.ledger import index, ledger, ownership, part, stamps
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import LedgerError
 from tests.parsers.near import bounded, damaged, json_like
@@ -60,9 +60,9 @@ def test_stamps(dst: Path, data: bytes) -> None:
 
 @given(data=json_like(OWNER))
 def test_an_owner(dst: Path, data: bytes) -> None:
-    Path(owner.path_of(str(dst))).write_bytes(data)
+    Path(ownership.path_of(str(dst))).write_bytes(data)
     with bounded():
-        owner.read(str(dst))
+        ownership.read(str(dst))
 
 
 @given(data=json_like(INDEX))

@@ -80,4 +80,4 @@ class Models(Tool):
         """Have the index say when a lane used it last, and that it was staged long before that."""
         found = index.entry(str(self.store), str(self.folder(name)))
         assert found is not None
-        index._write(str(self.store), found._replace(served_at=at, staged_at=1.0))
+        index.write(str(self.store), found._replace(served_at=at, staged_at=1.0))

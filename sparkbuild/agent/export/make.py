@@ -21,7 +21,7 @@ from sparkbuild.agent.export import place as linkable, wish as linkwish
 from sparkbuild.agent.export.wish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
 from sparkbuild.agent.lane import uses
 from sparkbuild.agent.lane.record import shelf_of
-from sparkbuild.agent.ledger import blocked as ground, folder, index, mounts as mountlist, stamps
+from sparkbuild.agent.ledger import blocked as ground, folder, mounts as mountlist, noting, stamps
 from sparkbuild.agent.ledger.ledger import OURS, LedgerError
 from sparkbuild.agent.ledger.part import stem
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -52,7 +52,7 @@ def _linked(store: str, dst: str, request: dict[str, Any], reporter: Reporter) -
         for path in (dst, *sorted(set(folders))):  # everyone in this order, the export's own first
             locks.enter_context(folder.locked(path, partial(_waiting, reporter, path)))
         wish = linkwish.wish(what, store, dst)
-        return index.noted(request, dst, _Linking(dst, request, wish, reporter).run)
+        return noting.noted(request, dst, _Linking(dst, request, wish, reporter).run)
 
 
 class _Linking:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked
 from sparkbuild.agent.disk.held import Held
-from sparkbuild.agent.lane import record as lanes, stop
+from sparkbuild.agent.lane import record as lanes, served, stop
 from sparkbuild.agent.lane.ending import oom_kills
-from sparkbuild.agent.ledger import index
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
@@ -59,7 +58,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             log = _new_log(recipe)
             _prune(folder)
             record = _start(request, store, log)
-        index.served(request)
+        served.note_served(request)
         reporter.log(f"started process {record['pid']}: {' '.join(record['argv'])}")
         return {"record": record}
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sparkbuild.agent.lane import record as lanes
-from sparkbuild.agent.ledger import index
+from sparkbuild.agent.lane import record as lanes, served
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _TIMES = ("served_at", "stopped_at")
@@ -31,5 +30,5 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         box = shelf.box(found["container"])
         found["started"] = str((shelf.state(box) if box else {}).get("StartedAt") or found.get("started", ""))
     lanes.write(request["store"], found)
-    index.served(request)
+    served.note_served(request)
     return {"record": found}

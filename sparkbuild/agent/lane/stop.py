@@ -8,9 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked
-from sparkbuild.agent.lane import prepare, record as lanes
+from sparkbuild.agent.lane import prepare, record as lanes, served
 from sparkbuild.agent.lane.marked import unrecorded
-from sparkbuild.agent.ledger import index
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import Reporter
 
@@ -33,7 +32,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     found = lanes.record(store, recipe)
     recorded = (found or {}).get("launch", "")
     done: dict[str, Any] = {"stopped": False, "pid": 0, "killed": False, "launch": recorded, "nodes": []}
-    index.served(request)
+    served.note_served(request)
     if found is not None and found.get("stopped_at") is None:
         done["nodes"] = list((found.get("parts") or {}).get("nodes") or ())
     if found is not None and not lanes.in_docker(found):

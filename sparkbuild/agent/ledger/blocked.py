@@ -12,7 +12,7 @@ import stat
 from typing import Any
 
 from sparkbuild.agent.disk.files import is_in
-from sparkbuild.agent.ledger import folder, index, ledger, mounts as mountlist, owner as owned
+from sparkbuild.agent.ledger import folder, index, ledger, mounts as mountlist, ownership
 from sparkbuild.agent.ledger.ledger import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -24,15 +24,7 @@ _ENDS = (".part", ".chunks")
 def blocked(request: dict[str, Any], dst: str) -> AgentError | None:
     """Why nothing can be staged into the folder, by a look that changes nothing: a plan says it, a run ends with it."""
     store = str(request.get("store") or "")
-    return misplaced(dst) or hidden(store, dst) or closed(dst, store) or owned.conflict(request, dst)
-
-
-def mount(dst: str) -> tuple[str, str]:
-    """Mount point and file system of a folder, as the index keeps them; "" and "" for one that nobody could type."""
-    from sparkbuild.agent.machine import mounts as disks  # noqa: PLC0415 - most calls of the agent look at no mount
-
-    found = disks.beneath(dst)
-    return found if all(text.isprintable() for text in found) else ("", "")
+    return misplaced(dst) or hidden(store, dst) or closed(dst, store) or ownership.conflict(request, dst)
 
 
 def hidden(store: str, dst: str) -> AgentError | None:
@@ -40,7 +32,9 @@ def hidden(store: str, dst: str) -> AgentError | None:
     entry = index.entry(store, dst) if store else None
     if entry is None or not entry.mount or any(map(os.path.lexists, (ledger.path_of(dst), mountlist.path_of(dst)))):
         return None
-    now, file_system = mount(dst)
+    from sparkbuild.agent.machine.mounts import recorded_mount  # noqa: PLC0415 - most calls of the agent look at no mount
+
+    now, file_system = recorded_mount(dst)
     if not is_lost(os.path.realpath(dst), entry.mount, now):
         return None
     import shlex  # noqa: PLC0415 - only for a message

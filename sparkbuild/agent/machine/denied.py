@@ -9,7 +9,7 @@ import sys
 import time
 
 from sparkbuild.agent.disk.files import is_in
-from sparkbuild.agent.ledger.index import FOLDER
+from sparkbuild.agent.wire.layout import STAGED_INDEX
 
 _GETFLAGS = 0x80086601  # FS_IOC_GETFLAGS
 _FIXED = {"i": "immutable (chattr +i)", "a": "append-only (chattr +a)"}
@@ -60,7 +60,7 @@ def others_in(store: str) -> list[str]:
     may hold anything: its owner has something there.
     """
     found: dict[int, tuple[str, float]] = {}
-    for name, what in (("lanes", "lanes"), (FOLDER, "staged data")):
+    for name, what in (("lanes", "lanes"), (STAGED_INDEX, "staged data")):
         folder = os.path.join(store, name)
         try:
             inner = os.listdir(folder)

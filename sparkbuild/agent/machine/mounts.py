@@ -100,6 +100,12 @@ def beneath(path: str) -> tuple[str, str]:
     return mount_of(place, parse(text("/proc/self/mountinfo")))
 
 
+def recorded_mount(path: str) -> tuple[str, str]:
+    """The same, as a record of it keeps them: "" and "" for one that nobody could type."""
+    found = beneath(path)
+    return found if all(name.isprintable() for name in found) else ("", "")
+
+
 def _unescaped(name: str) -> str:
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         name = name.replace(code, char)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.ledger import blocked as ground, digest, folder, ledger, owner as owned
+from sparkbuild.agent.ledger import blocked as ground, digest, folder, ledger, ownership
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import OURS, Ledger, Link, Record
 from sparkbuild.agent.ledger.part import Part, stem
@@ -140,7 +140,7 @@ class _There:
 
 def _was_whole(dst: str, draft: Draft) -> bool:
     """Its ledger was lost: what is there was staged."""
-    owner = owned.read(dst)
+    owner = ownership.read(dst)
     return owner is not None and owner.staged_at > 0 and not draft.is_there()
 
 

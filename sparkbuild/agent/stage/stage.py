@@ -16,7 +16,7 @@ from typing import Any
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
-from sparkbuild.agent.ledger import blocked as ground, digest, folder, index, ledger, links, owner as owned, stamps
+from sparkbuild.agent.ledger import blocked as ground, digest, folder, index, ledger, links, noting, ownership, stamps
 from sparkbuild.agent.ledger.access import Access
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import Ledger, Record
@@ -62,7 +62,7 @@ def _staged(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, 
     try:
         wish = of_request(request, archives)
         with folder.locked(dst, lambda who: reporter.log(f"{dst} is being staged by another process ({who}): waiting")):
-            return index.noted(request, dst, _Staging(dst, request, wish, archives, reporter).run)
+            return noting.noted(request, dst, _Staging(dst, request, wish, archives, reporter).run)
     except OSError as error:
         if error.errno not in _FULL:
             raise
@@ -98,7 +98,7 @@ class _Staging:
             self.reporter.log(f"the ledger in {self.dst} is unreadable: {error}")
             self.lost = True
             return _NOTHING
-        owner = owned.read(self.dst) if found is None and not self.draft.is_there() else None
+        owner = ownership.read(self.dst) if found is None and not self.draft.is_there() else None
         self.lost = owner is not None and owner.staged_at > 0
         return found or _NOTHING
 
@@ -247,7 +247,7 @@ class _Staging:
         names = {task.wanted.name for task in tasks if task.do != COPY} | there
         # Also after a staging that did not end: what that one finished is in its draft.
         if not names <= {*self.known, *(link.name for link in self.links)} and not self.lost:
-            index.adopt(self.request, self.dst)
+            noting.adopt(self.request, self.dst)
         entry = index.entry(str(self.request.get("store") or ""), self.dst)
         if entry is None or not entry.adopted:
             return gone

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.ledger import index
+from sparkbuild.agent.ledger import index, noting
 from tests.agent.driver import MIB, call, finish, key, look, request_for, start, tree
 from tests.agent.exports import Site
 from tests.agent.fake_docker import Engine, running as docker_running
@@ -36,7 +36,7 @@ def staged(store: Path, dst: Path, files: dict[str, Path], char: str = "a") -> d
     request = request_for(dst, files, char, store=str(store), owner=OWNER)
     answer = call("stage", request)
     assert answer.code == 0, answer.events
-    index.noted(request, str(dst), lambda: answer.last)
+    noting.noted(request, str(dst), lambda: answer.last)
     return request
 
 
@@ -377,8 +377,8 @@ def test_the_index_knows_a_staging_from_its_beginning_and_the_key_that_was_befor
         return {"total": 7}
 
     seen: list[tuple[str, str, bool]] = []
-    index.noted(request, str(dst), during)
-    index.noted({**request, "key": key("b")}, str(dst), during)
+    noting.noted(request, str(dst), during)
+    noting.noted({**request, "key": key("b")}, str(dst), during)
     assert seen == [("a", "", False), ("b", "a", True)]
     found = index.entry(str(store), str(dst))
     assert found is not None
@@ -469,7 +469,7 @@ def site(tmp_path: Path) -> Site:
 
 
 def _note(store: Path, dst: Path, char: str, total: int) -> None:
-    index.noted({"store": str(store), "key": key(char), "owner": OWNER}, str(dst), lambda: {"total": total})
+    noting.noted({"store": str(store), "key": key(char), "owner": OWNER}, str(dst), lambda: {"total": total})
 
 
 def test_a_mirror_goes_with_its_exports(site: Site) -> None:

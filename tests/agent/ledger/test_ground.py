@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.ledger import blocked as ground, draft, index, ledger, mounts as mountlist, owner as owned, stamps
+from sparkbuild.agent.ledger import blocked as ground, draft, index, ledger, mounts as mountlist, ownership, stamps
 from sparkbuild.agent.stage import scrub
 from tests.agent.driver import call, look, request_for
 from tests.agent.exports import Site
@@ -293,7 +293,7 @@ def test_all_names_of_ours_are_known() -> None:
         ledger.path_of("/d"),
         stamps.path_of("/d"),
         scrub.path_of("/d"),
-        owned.path_of("/d"),
+        ownership.path_of("/d"),
         mountlist.path_of("/d"),
     ]
     assert {os.path.basename(path) for path in (*own, draft.Draft("/d").path)} < set(ground.NAMES)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.ledger import index, owner as owned
+from sparkbuild.agent.ledger import index, ownership
 from tests.agent.driver import call, key, look, request_for, sha256
 from tests.agent.exports import Site
 from tests.staging.hubcache import COMMIT, usual
@@ -89,7 +89,7 @@ def test_another_workspace(first: dict[str, Any], dst: Path, make: Make, tmp_pat
 def test_a_workspace_that_is_gone_owns_nothing(first: dict[str, Any], dst: Path, make: Make, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir()
     mine = other_of(first, dst, make, workspace=f"{socket.gethostname()}:{tmp_path}/w")
-    owned.write(str(dst), owned.Owner(str(dst), "x", "y", mine["owner"]["workspace"], key("c"), 1.0))
+    ownership.write(str(dst), ownership.Owner(str(dst), "x", "y", mine["owner"]["workspace"], key("c"), 1.0))
     assert "x:y of workspace" in refused({**mine, "owner": OWNER})["found"]
     (tmp_path / "w").rmdir()
     assert call("stage", {**mine, "owner": OWNER}).code == 0
@@ -98,7 +98,7 @@ def test_a_workspace_that_is_gone_owns_nothing(first: dict[str, Any], dst: Path,
 def test_another_recipe_of_the_workspace_takes_a_folder_over(first: dict[str, Any], dst: Path, make: Make) -> None:
     """The workspace itself sees to it that no two of its recipes have one folder."""
     assert call("stage", other_of(first, dst, make, recipe="two")).code == 0
-    found = owned.read(str(dst))
+    found = ownership.read(str(dst))
     assert found is not None
     assert (found.recipe, found.key[:1]) == ("two", "b")
 

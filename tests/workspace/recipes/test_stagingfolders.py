@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import sparkbuild.agent
-from sparkbuild.agent.ledger import index
+from sparkbuild.agent.wire import layout
 from sparkbuild.nodes.relay.relay import INCOMING
 from sparkbuild.workspace.load import load
 from sparkbuild.workspace.recipes.folders import TAKEN
@@ -111,7 +111,7 @@ def test_the_folders_of_the_store_are_known() -> None:
     for before in ('os.path.join(store, "', 'os.path.join(request["store"], "'):
         found |= {part.partition('"')[0] for part in text.split(before)[1:]}
     assert {"artifacts", "lanes", "images"} <= found
-    assert {*found, INCOMING, index.FOLDER} <= set(TAKEN)
+    assert {*found, INCOMING, layout.STAGED_INDEX} <= set(TAKEN)
 
 
 def test_members_that_name_nothing(tmp_path: Path) -> None:
