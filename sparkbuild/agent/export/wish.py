@@ -18,6 +18,7 @@ from sparkbuild.agent.ledger import ledger, stamps
 from sparkbuild.agent.ledger.ledger import Ledger, Record
 from sparkbuild.agent.source import safetensors, shards
 from sparkbuild.agent.source.source import FileSource
+from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
 
 HARD, POINTER, EMPTY = "hard", "pointer", "empty"
@@ -184,7 +185,7 @@ def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
         "nothing of the snapshot is in this subtree",
         kind="config",
         where=where,
-        found=f"{hubrepo.files(len(paths))}: {hubrepo.shown(paths)}",
+        found=f"{words.files(len(paths))}: {words.shown(paths)}",
         wanted=f"files in {part.above}",
         next="correct `subtree` of this export",
     )
@@ -197,7 +198,7 @@ def _refuse_idle(part: _Subtree, where: str, paths: list[str]) -> None:
             f"nothing of the snapshot matches {', '.join(map(repr, idle))} of `binds`",
             kind="config",
             where=where,
-            found=f"{hubrepo.files(len(paths))}: {hubrepo.shown(paths)}",
+            found=f"{words.files(len(paths))}: {words.shown(paths)}",
             next="correct `binds` of this export",
         )
 
@@ -248,7 +249,7 @@ def _refuse_indexed(entries: dict[str, Entry], dst: str) -> None:
                 "the index of a composed folder names files that are nowhere in it",
                 kind="integrity",
                 where=f"{dst}/{name}",
-                found=f"{hubrepo.files(len(missing))} missing: {hubrepo.shown(missing)}",
+                found=f"{words.files(len(missing))} missing: {words.shown(missing)}",
                 wanted="each in the mirror, or in a block that is laid over it",
                 next="take them out of `skip` of the mirror's block, or name the block that has them in `over`",
             )
@@ -268,7 +269,7 @@ def _over(folders: list[Staged]) -> dict[str, Entry]:
                 "two blocks that are laid over a snapshot have a file of the same name",
                 kind="config",
                 where=folder.path,
-                found=f"{hubrepo.shown(twice)}, also in {other}",
+                found=f"{words.shown(twice)}, also in {other}",
                 next="leave one of them out of `over`",
             )
         for record in folder.ledger.files:
@@ -296,7 +297,7 @@ def _refuse_zeros(folder: Staged, record: Record) -> None:
             "a sparse copy without its shard's other tensors cannot replace the shard: they would load as zeros",
             kind="config",
             where=source.path,
-            found=f"{len(lost)} tensors in holes: {hubrepo.shown(lost)}",
+            found=f"{len(lost)} tensors in holes: {words.shown(lost)}",
             wanted="a copy that has all tensors but the rows of other ranks",
             next="set complete_shard = true in that staging block",
         )

@@ -22,6 +22,7 @@ from sparkbuild.agent.source import downloads, shards, sparse as localrows, whol
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.version import Version
 from sparkbuild.agent.source.wish import Link, Wanted, Wish
+from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
 
 
@@ -87,7 +88,7 @@ def _refuse_incomplete(asked: _Asked) -> None:
             "nothing of this revision is left to stage",
             kind="config",
             where=asked.snapshot,
-            found=f"{hubrepo.files(len(asked.skipped))}, all skipped" if asked.skipped else "an empty snapshot",
+            found=f"{words.files(len(asked.skipped))}, all skipped" if asked.skipped else "an empty snapshot",
             wanted="at least one file that no glob of `skip` matches",
             next="correct `skip` of this staging block" if asked.skipped else _download(asked),
         )
@@ -101,7 +102,7 @@ def _refuse_incomplete(asked: _Asked) -> None:
             "the snapshot is not whole",
             kind="integrity",
             where=asked.snapshot,
-            found=f"{len(missing)} of {len(expected)} files are missing: {hubrepo.shown(missing)}{unfinished}",
+            found=f"{len(missing)} of {len(expected)} files are missing: {words.shown(missing)}{unfinished}",
             wanted="every file of the commit, but those that `skip` leaves out",
             next=f"{_download(asked)}; or put what is not needed into `skip`",
         )
@@ -121,7 +122,7 @@ def _refuse_unfinished(asked: _Asked) -> None:
             "a download into the snapshot did not end",
             kind="integrity",
             where=asked.snapshot,
-            found=hubrepo.shown(left),
+            found=words.shown(left),
             wanted="whole files, or links to blobs",
             next=f"{_download(asked)}; what is left of a download that did end: put it into `skip`, or remove it",
         )
@@ -135,7 +136,7 @@ def _refuse_unfinished(asked: _Asked) -> None:
             "a download into the hub cache did not end, and nothing tells which file it is of",
             kind="integrity",
             where=f"{asked.place.path}/blobs",
-            found=hubrepo.shown(parts),
+            found=words.shown(parts),
             wanted=f"no unfinished download, or trees/{asked.commit}.json, which tells what the commit consists of",
             next=f"{_download(asked)}; what is left then is of another revision: remove it",
         )
@@ -160,7 +161,7 @@ def _unfinished(asked: _Asked, blobs: list[str]) -> str:
     parts = [name for name in nas.names(f"{asked.place.path}/blobs") if name.endswith(".incomplete")]
     if any(blobs):
         parts = [name for name in parts if name.partition(".")[0] in blobs]
-    return f"; a download is unfinished: {hubrepo.shown(parts)}" if parts else ""
+    return f"; a download is unfinished: {words.shown(parts)}" if parts else ""
 
 
 def _indexed(asked: _Asked) -> set[str]:
@@ -199,7 +200,7 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
             broken.append((entry, blob, way))
     if broken:
         entry, _, way = broken[0]
-        more = f"; so do {hubrepo.shown([other.path for other, _, _ in broken[1:]])}" if broken[1:] else ""
+        more = f"; so do {words.shown([other.path for other, _, _ in broken[1:]])}" if broken[1:] else ""
         raise AgentError(
             "a link of the snapshot leads to nothing",
             kind="integrity",

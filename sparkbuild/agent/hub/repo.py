@@ -15,10 +15,10 @@ from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
 from sparkbuild.agent.source import version as versions
 from sparkbuild.agent.source.version import Version
 from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.words import shown
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
-_SOME = 6  # names that a message shows
 _REF = 1024  # bytes of a ref that anyone would read
 _OF_A_MODEL = ("config.json", ".safetensors", ".gguf")
 _TREE = 8 << 20  # bytes, some 40,000 files: parsed, more would be too much memory for the agent
@@ -97,17 +97,6 @@ def _not_there(cache: str, repo: str, name: str) -> AgentError:
         wanted=f"{cache}/{name}",
         next=f"it is in {here}: give this as `src`" if here else advice,
     )
-
-
-def shown(names: list[str]) -> str:
-    """A few names for a message."""
-    more = f" and {len(names) - _SOME} more" if len(names) > _SOME else ""
-    return ", ".join(names[:_SOME]) + more
-
-
-def files(count: int) -> str:
-    """How many, in words: one file, two files."""
-    return f"{count} file" if count == 1 else f"{count} files"
 
 
 def read_ref(place: Place, ref: str) -> str:

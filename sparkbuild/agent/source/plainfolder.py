@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
-from sparkbuild.agent.hub.repo import files, shown
 from sparkbuild.agent.ledger.ledger import OURS, SAFE_NAMES, safe_name
 from sparkbuild.agent.source import downloads, halfstaged, localdir, shards, version as versions, whole
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.words import files, shown
 
 _HOPS = 8
 
