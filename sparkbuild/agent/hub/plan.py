@@ -17,11 +17,12 @@ from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.hub import links as hublinks, repo as hubrepo
 from sparkbuild.agent.hub.links import Place
 from sparkbuild.agent.hub.repo import Entry, Tree
+from sparkbuild.agent.ledger.ledger import Link
 from sparkbuild.agent.ledger.titles import title
 from sparkbuild.agent.source import downloads, shards, sparse as localrows, whole
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.version import Version
-from sparkbuild.agent.source.wish import Link, Wanted, Wish
+from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
 

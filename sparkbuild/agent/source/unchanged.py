@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wish, of_request
+from sparkbuild.agent.source.plan import of_request
+from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
 
 _TOLD = 3  # files of a source that was changed

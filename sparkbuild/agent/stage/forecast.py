@@ -13,7 +13,7 @@ from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import OURS, Ledger, Link, Record
 from sparkbuild.agent.ledger.part import Part, stem
 from sparkbuild.agent.ledger.shape import Shape
-from sparkbuild.agent.source import wish as wanted
+from sparkbuild.agent.source import plan
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
@@ -35,7 +35,7 @@ def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
         return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
     archives = Archives()
     try:
-        wish = patience.bounded(lambda: wanted.of_request(query, archives))
+        wish = patience.bounded(lambda: plan.of_request(query, archives))
         there = _There(dst, made, linked=bool(query.get("linked")))
         blocked = there.blocked(wish) or patience.bounded(lambda: there.strangers(wish, archives))
     except (AgentError, OSError) as error:

@@ -24,7 +24,8 @@ from sparkbuild.agent.ledger.part import ENDS, stem
 from sparkbuild.agent.ledger.titles import Titles
 from sparkbuild.agent.source import overlap as itself, unchanged as still
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wanted, Wish, check_archive, of_request
+from sparkbuild.agent.source.plan import check_archive, of_request
+from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.stage import strangers
 from sparkbuild.agent.stage.adopt import Adopter
 from sparkbuild.agent.stage.assess import COPY, KEEP, REPAIR, Assessor, Task
@@ -39,7 +40,7 @@ _STREAMS = 4
 
 
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "dst", "key", "parts", "what": see `wanted.of_request`, "min_free", "full", "verify": "quick"
+    """Request {"store", "dst", "key", "parts", "what": see `plan.of_request`, "min_free", "full", "verify": "quick"
     or "full", "bwlimit": bytes per second or 0, "streams": files at once, "linked": files may have other names,
     "peers": see peersource, "task": what doit calls it}.
 

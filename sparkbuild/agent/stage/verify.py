@@ -47,7 +47,7 @@ def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]
     Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read, "begun":
     a staging (or a removal) did not end there, "evicted": see `evicted.told`, "before": see `index.before`}. Then, and
     with another key, "to_write" is what staging would write, "wanted" all that it would have in the folder, and "about"
-    what the source is, if the query has "what" (see `wanted.of_request`) and the source is there; of the source only
+    what the source is, if the query has "what" (see `plan.of_request`) and the source is there; of the source only
     tables of contents are read. "refused" says why it cannot be staged, see `expected`; also where something is to be
     mended, and with "source", which is for data that is to be staged again though it may be whole. "closed" is a path
     in the folder that other users cannot read, "" when there is none.

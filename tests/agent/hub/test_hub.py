@@ -13,7 +13,8 @@ from sparkbuild.agent.disk import nas
 from sparkbuild.agent.hub import plan as hub
 from sparkbuild.agent.source import shards
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wish, of_request
+from sparkbuild.agent.source.plan import of_request
+from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.stage import verify
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.staging.words import unchecked

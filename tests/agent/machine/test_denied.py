@@ -13,7 +13,7 @@ import pytest
 from tests.agent.driver import call
 
 _USED = (
-    "facts", "stage.verify", "stage.stage", "source.wish", "source.opened", "source.plainfolder", "rows.packed",
+    "facts", "stage.verify", "stage.stage", "source.plan", "source.opened", "source.plainfolder", "rows.packed",
     "hub.plan", "machine.oserrors", "lane.record", "lane.uses",
 )  # fmt: skip
 # what is imported later may lie where only root may read

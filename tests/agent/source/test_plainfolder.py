@@ -12,7 +12,8 @@ import pytest
 from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.source import plainfolder
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wish, of_request
+from sparkbuild.agent.source.plan import of_request
+from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.agent.driver import Answer, call, key
 

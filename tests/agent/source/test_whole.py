@@ -16,8 +16,9 @@ import pytest
 from huggingface_hub._local_folder import _short_hash, get_local_download_paths, write_download_metadata
 
 from sparkbuild.agent.source.opened import Archives
+from sparkbuild.agent.source.plan import of_request
 from sparkbuild.agent.source.shardindex import ShardIndex
-from sparkbuild.agent.source.wish import Wish, of_request
+from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.staging import words
 from tests.agent.driver import CHUNK, call, entry, flip, key, list_of, look_here, problems
