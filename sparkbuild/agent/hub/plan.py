@@ -19,7 +19,7 @@ from sparkbuild.agent.hub.links import Place
 from sparkbuild.agent.hub.repo import Entry, Tree
 from sparkbuild.agent.ledger.ledger import Link
 from sparkbuild.agent.ledger.titles import title
-from sparkbuild.agent.source import downloads, shards, sparse as localrows, whole
+from sparkbuild.agent.source import downloads, shards, sparsecopy, whole
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.version import Version
 from sparkbuild.agent.source.wish import Wanted, Wish
@@ -147,10 +147,10 @@ def _refuse_sparse(asked: _Asked) -> None:
     """A sparse copy reads as any file does. What is a link has a hash for its name, which would tell."""
     for manifest in (*asked.wanted, *asked.skipped):
         folder, name = os.path.split(manifest.path)
-        if name == localrows.MANIFEST:
+        if name == sparsecopy.MANIFEST:
             unproven = [entry.path for entry in asked.wanted if not entry.text and not asked.blob(entry.path)]
             beside = [path for path in unproven if os.path.dirname(path) == folder]
-            localrows.refuse_whole(asked.path(manifest.path), beside)
+            sparsecopy.refuse_whole(asked.path(manifest.path), beside)
 
 
 def _download(asked: _Asked) -> str:

@@ -13,7 +13,7 @@ from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.rows import split as rowsplit
 from sparkbuild.agent.rows.source import size_of
 from sparkbuild.agent.rows.tables import CONFIG, SCALE_BYTES, WEIGHT_BYTES, Model, Table
-from sparkbuild.agent.source import sparse as localrows
+from sparkbuild.agent.source import sparsecopy
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.source.wish import Wanted, Wish
@@ -91,7 +91,9 @@ def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
         except AgentError as error:
             raise _placed(error, table, tables, tp) from error
         found.append(Share(table, ranges, *ranges[rank]))
-    localrows.refuse(model, found, complete=bool(what.get("complete_shard")))
+    if model.has(sparsecopy.MANIFEST):
+        rows = [(share.table.layer, share.lo, share.hi) for share in found]
+        sparsecopy.refuse(model.path(sparsecopy.MANIFEST), rows, complete=bool(what.get("complete_shard")))
     return model, found
 
 

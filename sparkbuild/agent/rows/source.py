@@ -51,6 +51,11 @@ def header_of(kind: str, layer: int, lo: int, hi: int, rows: int) -> bytes:
     return (layout.magic + struct.pack(f"<{len(words)}Q", *words)).ljust(HEADER, b"\0")
 
 
+def source(desc: dict[str, Any]) -> RowSource:
+    """The file of such a description, see RowSource."""
+    return RowSource(desc)
+
+
 class RowSource:
     """See sources.Source. Takes 5 MiB at most, whatever the size of the table.
 

@@ -18,7 +18,7 @@ from sparkbuild.agent.rows.packed import SHA256, Share, about_of, identity_of, s
 from sparkbuild.agent.rows.tables import CONFIG, INDEX, Model
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.source.sparse import MANIFEST
+from sparkbuild.agent.source.sparsecopy import MANIFEST
 from sparkbuild.agent.source.wish import Wanted, Wish
 
 _AGAIN = "fetch it anew into the hub cache (remove the blob, then download again)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.source.source import FileSource, Source, TextSource
@@ -9,6 +10,9 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
     from sparkbuild.agent.source.zipped import Archive
+
+# Who has sources of other kinds: a module with `source(desc) -> Source`, found when needed. Most folders need none.
+_ELSEWHERE = {"packed": "sparkbuild.agent.rows.source", "page15": "sparkbuild.agent.rows.source"}
 
 
 class Archives:
@@ -27,7 +31,7 @@ class Archives:
 
     def source(self, wanted: dict[str, Any]) -> Source:
         """{"kind": "file", "path", "version"?}, {"kind": "zip-member", "path", "member"}, {"kind": "text", "text"}, or
-        rows ("packed", "page15", see rowsource). Raises AgentError.
+        rows ("packed", "page15", see rows.source). Raises AgentError.
         """
         kind = wanted.get("kind")
         if kind == "file":
@@ -36,11 +40,10 @@ class Archives:
             return self.archive(wanted["path"]).member(wanted["member"])
         if kind == "text":
             return TextSource(wanted["text"])
-        if kind in ("packed", "page15"):
-            from sparkbuild.agent.rows.source import RowSource  # noqa: PLC0415 - most folders hold plain files
-
-            return RowSource(wanted)
-        known = "file, zip-member, text, packed, page15"
+        if kind in _ELSEWHERE:
+            source: Source = importlib.import_module(_ELSEWHERE[kind]).source(wanted)
+            return source
+        known = ", ".join(("file", "zip-member", "text", *_ELSEWHERE))
         raise AgentError("a source of an unknown kind", kind="config", found=repr(kind), wanted=known)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import safetensors
 
 from sparkbuild.agent.rows.sparse import wish
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.sparse import MANIFEST
+from sparkbuild.agent.source.sparsecopy import MANIFEST
 from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.staging.checkpoint import INDEX, Checkpoint, make

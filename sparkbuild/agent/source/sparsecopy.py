@@ -7,30 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.wire.protocol import AgentError
-
-if TYPE_CHECKING:
-    from sparkbuild.agent.rows.packed import Share
-    from sparkbuild.agent.rows.tables import Model
 
 MANIFEST = "engram-local.json"
 _LIMIT = 1 << 20  # bytes; a real one has some hundred
 _NEXT = "give the checkpoint itself as `src` of this staging block"
 
 
-def refuse(model: Model, found: list[Share], *, complete: bool) -> None:
-    """Raise AgentError, kind config, when these rows, or (`complete`) the other tensors of their shards, are not all in
-    a model folder that is a sparse copy.
+def refuse(path: str, rows: Iterable[tuple[int, int, int]], *, complete: bool) -> None:
+    """Raise AgentError, kind config, when these rows, each a layer and its half-open range [lo, hi), or (`complete`)
+    the other tensors of their shards, are not all in the sparse copy whose manifest is at `path`.
     """
-    if not model.has(MANIFEST):
-        return
-    path = model.path(MANIFEST)
     there = _ranges(path)
-    for share in found:
-        layer, lo, hi = share.table.layer, share.lo, share.hi
+    for layer, lo, hi in rows:
         low, high = there.get(str(layer), (0, 0))
         if lo < hi and not low <= lo < hi <= high:
             raise AgentError(
