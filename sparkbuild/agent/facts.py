@@ -27,7 +27,7 @@ OBSERVERS = {
     "preflight": "lane.preflight",
     "network": "machine.network",
     "listener": "machine.listener",
-    "pruned": "docker.prune",
+    "pruned": "image.prune",
     "room": "machine.room",
     "inventory": "evict.inventory",
 }

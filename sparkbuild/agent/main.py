@@ -42,7 +42,7 @@ VERBS = {
     "give": "peers.give",
     "pull": "docker.pull",
     "describe": "image.describe",
-    "prune": "docker.prune",
+    "prune": "image.prune",
     "adopt": "docker.adopt",
     "linktree": "export.make",
 }

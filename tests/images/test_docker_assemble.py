@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.image import archives as assembled, debs, layers as layerstore
+from sparkbuild.agent.image import archives as assembled, debs
 from sparkbuild.agent.image.assemble import run
 from sparkbuild.agent.image.layer import FILE, LINK, Entry, Layer
 from sparkbuild.agent.image.wheels import platforms
+from sparkbuild.agent.store import layerstore
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from sparkbuild.workspace.init import template
 from tests.agent.driver import Answer, finish, start

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked, write_json
 from sparkbuild.agent.disk.held import created, remove_tree
-from sparkbuild.agent.image import archives as assembled, layers as layerstore
+from sparkbuild.agent.image import archives as assembled
 from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.image.debs import add_links, add_package
 from sparkbuild.agent.image.layer import Layer
 from sparkbuild.agent.image.wheels import add_wheels
+from sparkbuild.agent.store import layerstore
 from sparkbuild.agent.store.artifacts import path_of
 from sparkbuild.agent.wire.protocol import Reporter
 

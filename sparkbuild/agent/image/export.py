@@ -14,9 +14,10 @@ from sparkbuild.agent.disk.files import locked, write_json
 from sparkbuild.agent.disk.held import created, remove_tree
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
-from sparkbuild.agent.image import archives as assembled, layers as layerstore
+from sparkbuild.agent.image import archives as assembled
 from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.image.saved import Saved, saved
+from sparkbuild.agent.store import layerstore
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:

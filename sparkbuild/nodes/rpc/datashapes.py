@@ -201,7 +201,7 @@ class _Old(TypedDict):
 
 
 class Pruned(TypedDict, total=False):
-    """See agent.docker.prune."""
+    """See agent.image.prune."""
 
     old: list[_Old]
     used: dict[str, list[str]]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.docker.prune import observe, run
+from sparkbuild.agent.image.prune import observe, run
 from sparkbuild.agent.wire.protocol import Reporter
 from tests.agent.fake_docker import Engine, running
 
