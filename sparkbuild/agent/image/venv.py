@@ -13,7 +13,7 @@ from sparkbuild.agent.disk.files import fsync_folder, locked, write_json
 from sparkbuild.agent.disk.held import created, remove, remove_tree, rename
 from sparkbuild.agent.image import libraries, tree
 from sparkbuild.agent.image.look import RECEIPT_FORMAT, folder_of, read_receipt
-from sparkbuild.agent.store.fetch import pip
+from sparkbuild.agent.store.pip import pip
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sparkbuild.agent.store.artifacts import keep_if_right, sha256_of
 from sparkbuild.agent.store.download import download
-from sparkbuild.agent.store.fetch import OFFLINE, is_unreached
+from sparkbuild.agent.store.unreached import OFFLINE, is_unreached
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.store.fetch import OFFLINE, is_unreached
+from sparkbuild.agent.store.unreached import OFFLINE, is_unreached
 from tests.agent.driver import call
 
 
