@@ -16,7 +16,8 @@ from sparkbuild.core.errors import NodeError, SpaceError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.images.content import Content
-from sparkbuild.nodes.relay.relay import INCOMING, Arrival, Blob, Relay
+from sparkbuild.nodes.relay.arrival import Arrival
+from sparkbuild.nodes.relay.relay import INCOMING, Blob, Relay
 
 if TYPE_CHECKING:
     import docker

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.errors import IntegrityError, SparkbuildError
-from sparkbuild.nodes.relay.relay import INCOMING, Arrival, Blob, Relay
+from sparkbuild.nodes.relay.arrival import Arrival
+from sparkbuild.nodes.relay.relay import INCOMING, Blob, Relay
 from tests.rack.node import Node
 from tests.rack.proc import wait_for
 from tests.rack.rack import Rack

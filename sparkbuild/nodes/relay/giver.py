@@ -7,14 +7,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.core.run import Agent
-
-if TYPE_CHECKING:
-    from sparkbuild.nodes.relay.relay import Arrival
+from sparkbuild.nodes.relay.arrival import Arrival
 
 WAIT = 30.0  # seconds for it to say where it gives out
 
