@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.screen import complain
+
+# Up to the last `@` before the path; a password with a slash in it makes what looks like a port that is no number.
+_LOGIN_IN = re.compile(r"(?<=:)//(?:[^/]*|[^/@:\[]+:(?!\d*(?:/|$)).*)@")
 
 _warned: set[str] = set()  # files of secrets that others may read, and that this was said of
 
@@ -50,3 +54,13 @@ def _warn_once(path: str, mode: int) -> None:
     if mode & 0o044 and path not in _warned:
         _warned.add(path)
         complain(f"warning: {path} can be read by other users of this machine: chmod 600 {path}")
+
+
+def without_login(text: str) -> str:
+    """The text, and no user name or password of a URL in it: it goes into messages."""
+    return _LOGIN_IN.sub("//...@", text)
+
+
+def has_login(text: str) -> bool:
+    """Whether it has a URL with a user name or password."""
+    return _LOGIN_IN.search(text) is not None

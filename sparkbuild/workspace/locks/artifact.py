@@ -8,10 +8,9 @@ from urllib.parse import unquote, urlsplit  # pathlib has it loaded already
 import msgspec
 
 from sparkbuild.core.errors import LockError
+from sparkbuild.core.secrets import has_login, without_login
 from sparkbuild.core.suggest import did_you_mean
 
-# Up to the last `@` before the path; a password with a slash in it makes what looks like a port that is no number.
-_LOGIN_IN = re.compile(r"(?<=:)//(?:[^/]*|[^/@:\[]+:(?!\d*(?:/|$)).*)@")
 _LOGIN = "a URL without a user name or password: workspaces are published, and logs are shown"
 _WHEEL = (".wheel.name", ".wheel.version", ".wheel.file", ".wheel.sha256")
 _URL = (".artifact.url", ".artifact.sha256")
@@ -132,15 +131,10 @@ def is_filename(name: str) -> bool:
     return bool(_FILENAME.fullmatch(name))
 
 
-def without_login(text: str) -> str:
-    """The text, and no user name or password of a URL in it: it goes into messages."""
-    return _LOGIN_IN.sub("//...@", text)
-
-
 def url_wanted(url: str) -> str:
     """What is wanted instead of this URL, or ""."""
     wanted = "an http://, https:// or file: URL"
-    if _LOGIN_IN.search(url):
+    if has_login(url):
         return _LOGIN
     try:
         parts = urlsplit(url)

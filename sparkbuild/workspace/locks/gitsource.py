@@ -16,8 +16,8 @@ from urllib.parse import urlsplit  # pathlib has it loaded already
 import msgspec
 
 from sparkbuild.core.errors import LockError
+from sparkbuild.core.secrets import without_login
 from sparkbuild.core.suggest import did_you_mean
-from sparkbuild.workspace.locks.artifact import without_login
 
 if TYPE_CHECKING:
     from sparkbuild.workspace.locks.sourcelock import SourceLock

@@ -9,14 +9,8 @@ import shlex
 from collections.abc import Iterable
 
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.workspace.locks.artifact import (
-    ARCHIVES,
-    UNREADABLE,
-    is_filename,
-    url_filename,
-    url_wanted,
-    without_login,
-)
+from sparkbuild.core.secrets import without_login
+from sparkbuild.workspace.locks.artifact import ARCHIVES, UNREADABLE, is_filename, url_filename, url_wanted
 from sparkbuild.workspace.locks.sourcelock import SourceLock
 from sparkbuild.workspace.recipes.folders import check_folders
 from sparkbuild.workspace.recipes.rows import check_rows

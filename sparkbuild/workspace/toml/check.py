@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from sparkbuild.core.secrets import without_login
 from sparkbuild.core.suggest import did_you_mean, nearest
-from sparkbuild.workspace.locks.artifact import without_login
 from sparkbuild.workspace.toml.kinds import Kinds, Shapes
 from sparkbuild.workspace.toml.mistakes import Mistake
 from sparkbuild.workspace.toml.places import Level, Places, levels, name_of, within
