@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.app import stagechoice
 from sparkbuild.app.goals.assemble import Goals, assemble
 from sparkbuild.app.kinds import kinds
-from sparkbuild.app.space import stageoption
 from sparkbuild.app.target import bench_target
 from sparkbuild.core import STATE
 from sparkbuild.core.errors import ConfigError, SparkbuildError
@@ -92,12 +92,12 @@ class Session:
 
     def forced(self, goal: Goal) -> bool:
         """Whether staged data is read in full and mended, though it may look right."""
-        return self.staging.get(goal.target) == stageoption.FORCE
+        return self.staging.get(goal.target) == stagechoice.FORCE
 
     def judge(self, goal: Goal) -> Verdict:
         """What the facts say of one goal alone."""
-        if self.staging.get(goal.target) == stageoption.SKIP:
-            return stageoption.SKIPPED
+        if self.staging.get(goal.target) == stagechoice.SKIP:
+            return stagechoice.SKIPPED
         kind, fact = self.kinds[goal.uri.scheme], self.observer.fact(goal)
         verdict = kind.judge(goal, fact, None)
         # how it was last made only explains: a look at which all is well need not open the state file
@@ -106,10 +106,10 @@ class Session:
     def _asked(self, goal: Goal) -> Verdict:
         """What is to be planned for a goal: what the facts say, and what --stage says beyond that."""
         verdict = self.judge(goal)
-        return stageoption.forced(verdict) if self.forced(goal) else verdict
+        return stagechoice.forced(verdict) if self.forced(goal) else verdict
 
     def _look(self, goals: Iterable[Goal], *, again: bool = False) -> None:
-        self.observer.look([g for g in goals if self.staging.get(g.target) != stageoption.SKIP], again=again)
+        self.observer.look([g for g in goals if self.staging.get(g.target) != stagechoice.SKIP], again=again)
 
     def look_again(self, goal: Goal) -> Verdict:
         """Judge a goal by new facts."""
@@ -163,7 +163,7 @@ class Session:
         if not looks or not hasattr(kind, "preflight"):
             return None
         found: SparkbuildError | None = kind.preflight(step.goal, step.verdict)
-        return found or (stageoption.missing(self, step, self.staging) if self.staging else None)
+        return found or (stagechoice.missing(self.nodes, step, self.staging) if self.staging else None)
 
     def refusals(self, made: Plan) -> dict[str, SparkbuildError]:
         """Why goals of a plan would fail, by target. What needs one of them is left out: that would be no news, and

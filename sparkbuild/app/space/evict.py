@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sparkbuild.app.rooms import folder_of
 from sparkbuild.app.space import shortage
-from sparkbuild.app.space.room import folder_of, may_need_room, needs
+from sparkbuild.app.space.room import may_need_room, needs
 from sparkbuild.core import units
 from sparkbuild.core.errors import NotMadeError, SpaceError
 from sparkbuild.core.plan import Plan
@@ -25,7 +26,7 @@ _LEAST = 50_000_000  # bytes of a staging that says something of how fast a node
 
 def planned(session: Session, made: Plan) -> tuple[Eviction, ...]:
     """What would go. Asks the nodes on which something does not fit."""
-    short = [need for need in needs(session, made) if need.short]
+    short = [need for need in needs(session.nodes, made) if need.short]
     if not short:
         return ()
     found = inventory(session, dict.fromkeys(need.node for need in short))
@@ -57,7 +58,7 @@ def _planned(session: Session, made: Plan, need: Need, found: list[Folder]) -> l
     """For what cannot be helped, each by itself; and for the others on that disk, together."""
     wanted = _wanted(session, made, need.node)
     mine, unreadable = workspace(session.root), unread(session)
-    named = {folder_of(session, goal) for goal in session.goals.by_task.values() if _is_staged(goal, need.node)}
+    named = {folder_of(session.nodes, goal) for goal in session.goals.by_task.values() if _is_staged(goal, need.node)}
     here = [
         msgspec.structs.replace(one, orphan=one.workspace == mine and named.isdisjoint((one.dst, *one.exports)))
         for one in found
@@ -84,9 +85,9 @@ def _wanted(session: Session, made: Plan, node: str) -> dict[str, str]:
         if not _is_staged(goal, node):
             continue
         if recipe in ours:
-            found[folder_of(session, goal)] = f"recipe {recipe}, which is to be staged, wants it"
+            found[folder_of(session.nodes, goal)] = f"recipe {recipe}, which is to be staged, wants it"
         elif session.workspace.recipes[recipe].spec.protect:
-            found.setdefault(folder_of(session, goal), f"recipe {recipe} is protected")
+            found.setdefault(folder_of(session.nodes, goal), f"recipe {recipe} is protected")
     return found
 
 

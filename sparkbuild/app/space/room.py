@@ -4,47 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from sparkbuild.app.rooms import Room, rooms
 from sparkbuild.core.plan import RUN, Plan, Step
-from sparkbuild.nodes.ask import survey
 from sparkbuild.staging.eviction import Need, together
 
 if TYPE_CHECKING:
-    from sparkbuild.app.session import Session
-    from sparkbuild.core.goal import Goal
-
-Room = dict[str, Any]
+    from sparkbuild.nodes.cluster import Nodes
 
 
-def folder_of(session: Session, goal: Goal) -> str:
-    """The folder that a goal stages into, as an absolute path on its node."""
-    return os.path.normpath(os.path.join(session.nodes.store(goal.node), goal.spec.dst))
-
-
-def rooms(session: Session, goals: Iterable[Goal]) -> dict[str, Room]:
-    """What agent.room says of the folder of each staged goal, by target; those of a silent node are left out."""
-    by_node: dict[str, list[Goal]] = {}
-    for goal in goals:
-        by_node.setdefault(goal.node, []).append(goal)
-    paths = {node: sorted({folder_of(session, goal) for goal in asked}) for node, asked in by_node.items()}
-    queries = {node: {"scheme": "room", "paths": paths[node]} for node in paths}
-    answers = survey(session.nodes.agent, queries) if queries else {}
-    found = {}
-    for node, asked in by_node.items():
-        for goal in asked:
-            room = answers[node].get("rooms", {}).get(folder_of(session, goal))
-            if room is not None:
-                found[goal.target] = room
-    return found
-
-
-def needs(session: Session, made: Plan) -> list[Need]:
+def needs(nodes: Nodes, made: Plan) -> list[Need]:
     """What the plan would write to each file system. What cannot be said beforehand counts as nothing."""
     steps = [step for step in made if may_need_room(step)]
     if not steps:
         return []
-    return needed(steps, rooms(session, [step.goal for step in steps]))
+    return needed(steps, rooms(nodes, [step.goal for step in steps]))
 
 
 def may_need_room(step: Step) -> bool:

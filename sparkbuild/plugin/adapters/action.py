@@ -20,7 +20,7 @@ from doit.action import BaseAction
 from doit.exceptions import TaskError, TaskFailed
 
 from sparkbuild.app.session import Session, session
-from sparkbuild.app.space.stageoption import FORCE
+from sparkbuild.app.stagechoice import FORCE
 from sparkbuild.core import child
 from sparkbuild.core.errors import (
     ChildError,

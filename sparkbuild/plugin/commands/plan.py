@@ -97,13 +97,13 @@ class PlanCommand(FactCommand):
     def _options(self, stage: str, *, evict: bool, names: list[str]) -> None:
         """The options of tasks that change what would be done."""
         if stage != "auto":
-            from sparkbuild.app.space import stageoption  # noqa: PLC0415 - loaded with the session
+            from sparkbuild.app import stagechoice  # noqa: PLC0415 - loaded with the session
 
-            stageoption.checked(stage)
+            stagechoice.checked(stage)
             lanes = [goal for goal in self.chosen(names) if goal.uri.scheme == "lane"]
             if not lanes:
                 raise InvalidCommand("--stage is an option of lanes: doit plan serve:<recipe> --stage=...")
-            self.session.staging |= stageoption.below(lanes, stage)
+            self.session.staging |= stagechoice.below(lanes, stage)
             self.more += (f"--stage={stage}",)
         if evict:
             if any(name.partition(":")[0] != "stage" for name in names) or not names:

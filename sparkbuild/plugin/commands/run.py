@@ -185,12 +185,12 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         """Options that act on goals below what they are said of: `--stage` of a lane, and `--evict` of what is staged,
         which doit would take for a single task only. Returns whether to evict.
         """
-        from sparkbuild.app.space import stageoption  # noqa: PLC0415 - loaded with the session
+        from sparkbuild.app import stagechoice  # noqa: PLC0415 - loaded with the session
 
         evicts = False
         for name, options in self._selection():
             if "--stage" in options:
-                session.staging |= stageoption.below(self.chosen([name]), options["--stage"])
+                session.staging |= stagechoice.below(self.chosen([name]), options["--stage"])
             evicts = evicts or EVICT in options
         if evicts:
             self.sel_tasks[:] = [word for word in self.sel_tasks if word != EVICT]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from doit.exceptions import InvalidCommand
 
 from sparkbuild.app import verify as verifying
-from sparkbuild.app.space.room import folder_of
+from sparkbuild.app.rooms import folder_of
 from sparkbuild.app.spoken import spoken
 from sparkbuild.app.verify import Row
 from sparkbuild.core.errors import SparkbuildError
@@ -199,7 +199,7 @@ class _Node:
         else:
             request = {"dst": spec.dst, "key": goal.key.digest, "full": full, "linked": spec.linked}
             request["hurry"] = self._silent
-            label, total = goal.task.replace(STAGE, PREFIX, 1), totals.get(folder_of(self.session, goal))
+            label, total = goal.task.replace(STAGE, PREFIX, 1), totals.get(folder_of(self.session.nodes, goal))
             fact = self._call("verify", request, label, total)
         self._silent = self._silent or "unreachable" in fact
         row.seconds = round(time.monotonic() - began, 3)
@@ -211,10 +211,13 @@ class _Node:
         asked = list({goal.spec.dst: {"dst": goal.spec.dst, "key": goal.key.digest} for goal in goals}.values())
         answer = self._call("scrub", {"folders": asked, "limit": most}, f"scrub of {self.node}")
         facts = {one["dst"]: one for one in answer.get("folders", ())}
-        return [verifying.scrubbed(self._row(goal), facts.get(folder_of(self.session, goal), answer)) for goal in goals]
+        return [
+            verifying.scrubbed(self._row(goal), facts.get(folder_of(self.session.nodes, goal), answer))
+            for goal in goals
+        ]
 
     def _row(self, goal: Goal) -> Row:
-        return Row(self.node, goal.task, folder_of(self.session, goal), verifying.OK)
+        return Row(self.node, goal.task, folder_of(self.session.nodes, goal), verifying.OK)
 
     def _call(self, verb: str, request: dict[str, Any], label: str, total: int | None = None) -> dict[str, Any]:
         try:
@@ -240,7 +243,7 @@ def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any], *, hurry: 
     from sparkbuild.staging.eviction import folders, workspace  # noqa: PLC0415 - as above
 
     goals = session.goals.by_task.values()
-    wanted = {(goal.node, folder_of(session, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
+    wanted = {(goal.node, folder_of(session.nodes, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
     answers = (
         survey(session.nodes.agent, {node: {"scheme": "inventory", "hurry": hurry} for node in nodes}) if nodes else {}
     )

@@ -1,17 +1,18 @@
-"""`doit serve:NAME --stage=auto|skip|force`: staged data below a lane is looked at, left alone, or read in full."""
+"""What `--stage=auto|skip|force` asks of the staged data below a lane: a look, nothing, or to be read in full."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from sparkbuild.app.rooms import folder_of, rooms
 from sparkbuild.core.errors import NotMadeError, SparkbuildError
+from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, Step, Verdict, closure
 from sparkbuild.core.reasons import Reason
 
 if TYPE_CHECKING:
-    from sparkbuild.app.session import Session
-    from sparkbuild.core.goal import Goal
+    from sparkbuild.nodes.cluster import Nodes
 
 AUTO, SKIP, FORCE = "auto", "skip", "force"
 SKIPPED = Verdict(OK, (), 0, None, "not looked at (--stage=skip)")
@@ -41,19 +42,17 @@ def forced(verdict: Verdict) -> Verdict:
     return Verdict(RUN, (Reason("stage", "is read in full and mended (--stage=force)"),), 0, verdict.fact)
 
 
-def missing(session: Session, step: Step, asked: Mapping[str, str]) -> SparkbuildError | None:
+def missing(nodes: Nodes, step: Step, asked: Mapping[str, str]) -> SparkbuildError | None:
     """Why a lane cannot be launched with the data that is there: a folder of it is not."""
     if step.goal.uri.scheme != "lane" or step.state == OK:
         return None
     skipped = [goal for goal in closure([step.goal]) if asked.get(goal.target) == SKIP and goal.uri.scheme == "staged"]
-    from sparkbuild.app.space.room import folder_of, rooms  # noqa: PLC0415 - only with --stage=skip
-
-    found = rooms(session, skipped)
+    found = rooms(nodes, skipped)
     gone = [goal for goal in skipped if goal.target in found and found[goal.target]["exists"] is False]
     if not gone:
         return None
     return NotMadeError(
         f"{step.goal.task} cannot be launched with --stage=skip: what it is to read is not there",
-        found="\n".join(f"{goal.node} has no folder {folder_of(session, goal)} ({goal.task})" for goal in gone),
+        found="\n".join(f"{goal.node} has no folder {folder_of(nodes, goal)} ({goal.task})" for goal in gone),
         next=f"doit {step.goal.task}, which stages it",
     )
