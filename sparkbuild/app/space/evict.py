@@ -11,8 +11,8 @@ from sparkbuild.app.rooms import folder_of
 from sparkbuild.app.space import shortage
 from sparkbuild.app.space.room import may_need_room, needs
 from sparkbuild.core import units
-from sparkbuild.core.errors import NotMadeError, SpaceError
-from sparkbuild.core.plan import Plan
+from sparkbuild.core.errors import NotMadeError, SpaceError, SparkbuildError
+from sparkbuild.core.plan import RUN, Plan
 from sparkbuild.nodes.ask import everywhere, survey
 from sparkbuild.staging.eviction import Eviction, Folder, Need, choose, folders, split, stays, together, workspace
 
@@ -134,6 +134,27 @@ def rows(found: Iterable[Eviction]) -> list[dict[str, Any]]:
         }
         for one in found
     ]
+
+
+def advised(session: Session, goal: Goal, error: SpaceError) -> SpaceError:
+    """The error of a staging, with what would make room for all that is still to be staged of the recipe there."""
+    recipe = goal.uri.path.partition("/")[0]
+    left = [
+        one
+        for one in session.goals.by_task.values()
+        if one.uri.scheme == "staged" and one.node == goal.node and one.target not in session.made
+    ]
+    try:
+        steps = [session.step(one) for one in left if one.uri.path.partition("/")[0] == recipe]
+        found = planned(session, Plan(tuple(step for step in steps if step.state == RUN)))
+    except SparkbuildError:
+        return error  # the node does not say; that there is no room is told all the same
+    for one in found:
+        if goal.task in one.need.tasks:
+            return SpaceError(
+                error.what, where=error.where, found=error.found, wanted=error.wanted, next=shortage.advice(one)
+            )
+    return error
 
 
 def carry_out(session: Session, made: Plan, say: Say) -> None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from sparkbuild.core import units
-from sparkbuild.core.errors import SpaceError, SparkbuildError
-from sparkbuild.core.plan import RUN, Plan
+from sparkbuild.core.errors import SpaceError
+from sparkbuild.core.plan import Plan
 from sparkbuild.core.reasons import Reason
 from sparkbuild.staging.eviction import Eviction, Need, together
-
-if TYPE_CHECKING:
-    from sparkbuild.app.session import Session
-    from sparkbuild.core.goal import Goal
 
 _ROUND = 1_000_000  # bytes: what is free moves meanwhile
 
@@ -134,27 +129,6 @@ def refusal(one: Eviction) -> SpaceError:
         wanted=figures(one.need).partition("wanted ")[2],
         next=f"{_otherwise(one)}; nothing was removed",
     )
-
-
-def advised(session: Session, goal: Goal, error: SpaceError) -> SpaceError:
-    """The error of a staging, with what would make room for all that is still to be staged of the recipe there."""
-    from sparkbuild.app.space import evict as evicting  # noqa: PLC0415 - only when there was no room
-
-    recipe = goal.uri.path.partition("/")[0]
-    left = [
-        one
-        for one in session.goals.by_task.values()
-        if one.uri.scheme == "staged" and one.node == goal.node and one.target not in session.made
-    ]
-    try:
-        steps = [session.step(one) for one in left if one.uri.path.partition("/")[0] == recipe]
-        found = evicting.planned(session, Plan(tuple(step for step in steps if step.state == RUN)))
-    except SparkbuildError:
-        return error  # the node does not say; that there is no room is told all the same
-    for one in found:
-        if goal.task in one.need.tasks:
-            return SpaceError(error.what, where=error.where, found=error.found, wanted=error.wanted, next=advice(one))
-    return error
 
 
 def _command(need: Need) -> str:
