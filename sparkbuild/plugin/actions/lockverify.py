@@ -26,6 +26,7 @@ from sparkbuild.workspace.locks import sourcelock
 from sparkbuild.workspace.locks.baseimage import BaseImage
 from sparkbuild.workspace.locks.reference import Reference
 from sparkbuild.workspace.locks.sourcelock import SourceLock
+from sparkbuild.workspace.locks.text import input_key
 
 OK, FAIL, UNKNOWN = "ok", "FAIL", "?"
 _AT_ONCE = 4
@@ -113,7 +114,7 @@ def verify(lock: SourceLock, here: Session, run: Run) -> list[Row]:
         shutil.rmtree(store, ignore_errors=True)
     wrong = {error.where: error for error in sourcelock.verify(lock, here.root)}
     for name in lock.inputs():
-        error = wrong.get(lock.where(sourcelock.input_key(name)))
+        error = wrong.get(lock.where(input_key(name)))
         rows.append(
             Row(f"{lock.name}/{name}", FAIL if error else OK, str(error) if error else "its sha256 is the locked")
         )

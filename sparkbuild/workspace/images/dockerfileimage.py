@@ -7,7 +7,8 @@ from sparkbuild.core.goal import Input
 from sparkbuild.core.suggest import did_you_mean
 from sparkbuild.workspace.files.inputs import LIMIT, read_input
 from sparkbuild.workspace.images.dockerfile import RESERVED_ARGS, TEMPLATE_BASE, Rules, faults
-from sparkbuild.workspace.locks.sourcelock import SourceLock, input_key
+from sparkbuild.workspace.locks.sourcelock import SourceLock
+from sparkbuild.workspace.locks.text import input_key
 from sparkbuild.workspace.shapes.schema import DockerfileImage
 from sparkbuild.workspace.toml.findings import Findings
 from sparkbuild.workspace.toml.mistakes import Mistake, as_error

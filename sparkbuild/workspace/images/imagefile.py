@@ -8,7 +8,8 @@ from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Input
 from sparkbuild.workspace.files.inputs import LIMIT, read_input
 from sparkbuild.workspace.images import dockerfileimage
-from sparkbuild.workspace.locks.sourcelock import SourceLock, input_key, verify
+from sparkbuild.workspace.locks.sourcelock import SourceLock, verify
+from sparkbuild.workspace.locks.text import input_key
 from sparkbuild.workspace.shapes.schema import DockerfileImage, DockerImage, ImageFile, VenvImage
 from sparkbuild.workspace.shapes.workspace import Image
 from sparkbuild.workspace.toml import read as toml

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from sparkbuild.core.errors import LockError
 from sparkbuild.core.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from sparkbuild.workspace.locks.sourcelock import SourceLock
+from sparkbuild.workspace.locks.text import LockValues
 
 ENDING = ".image"
 
@@ -55,7 +52,7 @@ def keys(values: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(key for key in values if key.endswith(ENDING) and key != ENDING))
 
 
-def image(key: str, lock: SourceLock) -> BaseImage:
+def image(key: str, lock: LockValues) -> BaseImage:
     """The image of a key of the lock. Raises LockError at its line when it is missing, floating or malformed."""
     if key not in lock.values:
         hint = did_you_mean(key, keys(lock.values)) or f"{key}=name@sha256:<64 hex digits>"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit  # pathlib has it loaded already
 
 import msgspec
@@ -18,9 +17,7 @@ import msgspec
 from sparkbuild.core.errors import LockError
 from sparkbuild.core.secrets import without_login
 from sparkbuild.core.suggest import did_you_mean
-
-if TYPE_CHECKING:
-    from sparkbuild.workspace.locks.sourcelock import SourceLock
+from sparkbuild.workspace.locks.text import LockValues
 
 REFUSED, POINTERS = "refused", "pointers"
 
@@ -98,7 +95,7 @@ def _is_bare(name: str, values: Mapping[str, str]) -> bool:
     return bool(name) and not taken and ".submodule." not in name
 
 
-def source(component: str, lock: SourceLock) -> GitSource:
+def source(component: str, lock: LockValues) -> GitSource:
     """The git source of that name.
 
     Raises LockError at the line when it is missing (did you mean), not completely pinned, or a value cannot be used.
@@ -173,19 +170,19 @@ def url_wanted(url: str) -> str:
     return next((text for fits, text in checks if not fits), "")
 
 
-def _repository(lock: SourceLock, key: str) -> str:
+def _repository(lock: LockValues, key: str) -> str:
     wanted = url_wanted(lock.values[key])
     if wanted:
         raise _refuse(lock, key, wanted)
     return lock.values[key]
 
 
-def _refuse(lock: SourceLock, key: str, wanted: str) -> LockError:
+def _refuse(lock: LockValues, key: str, wanted: str) -> LockError:
     shown = without_login(lock.values[key])
     return LockError(f"`{key}` cannot be used", where=lock.where(key), found=repr(shown[:200]), wanted=wanted)
 
 
-def _submodules(component: str, lock: SourceLock) -> tuple[Submodule, ...]:
+def _submodules(component: str, lock: LockValues) -> tuple[Submodule, ...]:
     start = f"{component}.submodule."
     found: dict[str, dict[str, str]] = {}
     for key in lock.values:
@@ -216,7 +213,7 @@ def _submodules(component: str, lock: SourceLock) -> tuple[Submodule, ...]:
     return tuple(made)
 
 
-def _patches(component: str, lock: SourceLock) -> tuple[Patch, ...]:
+def _patches(component: str, lock: LockValues) -> tuple[Patch, ...]:
     start = f"{component}.patch."
     by_sha = {sha256: path for path, sha256 in sorted(lock.inputs().items(), reverse=True)}
     made = []

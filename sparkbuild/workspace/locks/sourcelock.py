@@ -19,7 +19,18 @@ from sparkbuild.workspace.locks.artifact import Artifact
 from sparkbuild.workspace.locks.baseimage import BaseImage
 from sparkbuild.workspace.locks.gitsource import GitSource
 from sparkbuild.workspace.locks.include import include, include_name
-from sparkbuild.workspace.locks.text import EPOCH, FORMAT, check_pairs, check_value, dump, scan, update
+from sparkbuild.workspace.locks.text import (
+    EPOCH,
+    FORMAT,
+    LockValues,
+    check_pairs,
+    check_value,
+    dump,
+    input_key,
+    input_name,
+    scan,
+    update,
+)
 
 __all__ = ["FORMAT", "SUFFIX", "Artifact", "SourceLock", "dump", "parse", "pin", "read", "update", "verify", "write"]
 
@@ -28,20 +39,11 @@ _EPOCH = 946_684_800  # the year 2000: a zip file knows no time before 1980
 _ZEROS = re.compile(r"(?:^|@sha256:)(0{64}|0{40})$")
 
 
-class SourceLock(msgspec.Struct, frozen=True):
-    """A lock that was read. `path` is relative to the workspace; `lines` says on which line each key stands.
+class SourceLock(LockValues, frozen=True):
+    """A lock that was read, and what its values pin."""
 
-    `sha256` is that of its own sorted key=value pairs, so comments and order do not change it. `values` also has those
-    of the files that it includes; `included` says where each of these stands, as path:line.
-    """
-
-    name: str
-    path: str
-    values: dict[str, str]
-    sha256: str
-    lines: dict[str, int] = {}
-    read_artifacts: dict[str, Artifact] = {}  # those asked for so far: each is asked for twice in every run
-    included: dict[str, str] = {}
+    # those asked for so far: each is asked for twice in every run
+    read_artifacts: dict[str, Artifact] = msgspec.field(default_factory=dict)
 
     def artifact(self, component: str) -> Artifact:
         """The artifact of that name; raises LockError when it is missing (did you mean) or not completely pinned."""
@@ -76,14 +78,6 @@ class SourceLock(msgspec.Struct, frozen=True):
         """
         return int(self.values.get(EPOCH, _EPOCH))
 
-    def where(self, key: str) -> str:
-        """path:line of a key."""
-        return self.included.get(key) or f"{self.path}:{self.lines.get(key, 1)}"
-
-    def inputs(self) -> dict[str, str]:
-        """The local files the lock pins: wanted sha256 by path relative to the workspace."""
-        return {name: self.values[key] for key in self.values if (name := input_name(key))}
-
     def check(self) -> list[LockError]:
         """What cannot be used of the artifacts, git sources and base images, each read as it is for use; and hashes
         that are all zeros, which fetching would refuse.
@@ -115,18 +109,6 @@ class SourceLock(msgspec.Struct, frozen=True):
             for key, value in self.values.items()
             if (zeros := _ZEROS.search(value)) is not None
         ]
-
-
-def input_key(name: str) -> str:
-    """The key that pins a local file; `name` is its path relative to the workspace."""
-    return f"input.{name}.sha256"
-
-
-def input_name(key: str) -> str:
-    """The path in an `input.<path>.sha256` key, or "" for any other key."""
-    if key.startswith("input.") and key.endswith(".sha256"):
-        return key[len("input.") : -len(".sha256")]
-    return ""
 
 
 def canonical(values: Mapping[str, str]) -> bytes:

@@ -31,6 +31,42 @@ class Line(msgspec.Struct, frozen=True):
     value: str
 
 
+class LockValues(msgspec.Struct, frozen=True):
+    """The values of a lock, and where they stand. `path` is relative to the workspace; `lines` says on which line each
+    key stands.
+
+    `sha256` is that of its own sorted key=value pairs, so comments and order do not change it. `values` also has those
+    of the files that it includes; `included` says where each of these stands, as path:line.
+    """
+
+    name: str
+    path: str
+    values: dict[str, str]
+    sha256: str
+    lines: dict[str, int] = {}
+    included: dict[str, str] = {}
+
+    def where(self, key: str) -> str:
+        """path:line of a key."""
+        return self.included.get(key) or f"{self.path}:{self.lines.get(key, 1)}"
+
+    def inputs(self) -> dict[str, str]:
+        """The local files the lock pins: wanted sha256 by path relative to the workspace."""
+        return {name: self.values[key] for key in self.values if (name := input_name(key))}
+
+
+def input_key(name: str) -> str:
+    """The key that pins a local file; `name` is its path relative to the workspace."""
+    return f"input.{name}.sha256"
+
+
+def input_name(key: str) -> str:
+    """The path in an `input.<path>.sha256` key, or "" for any other key."""
+    if key.startswith("input.") and key.endswith(".sha256"):
+        return key[len("input.") : -len(".sha256")]
+    return ""
+
+
 def scan(text: str, path: str) -> list[Line]:
     """The key=value lines, the format line first. Checks the form of the text, not what the values mean.
 
