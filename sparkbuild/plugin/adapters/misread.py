@@ -13,6 +13,8 @@ _VALUE = re.compile(r"Error parsing parameter '(\w+)' <class '(\w+)'>\.\n.*?: (.
 _SPELLED = {"num_process": "-n", "failure_verbosity": "--failure-verbosity"}  # where doit's name is another
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "yes or no"}
 
+HELP = frozenset({"--help", "-h"})  # what asks for help, wherever it stands
+
 
 def told(text: str, command: str, words: Sequence[str], known: Iterable[str]) -> str:
     """The message for an error `text` of doit's parser. `words` are what stood after the command, `known` its options,

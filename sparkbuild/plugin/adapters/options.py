@@ -9,8 +9,7 @@ from typing import Any
 from doit.exceptions import InvalidCommand
 
 from sparkbuild.plugin.adapters.dependencies import check_label
-from sparkbuild.plugin.adapters.misread import no_option
-from sparkbuild.plugin.commands.base import HELP
+from sparkbuild.plugin.adapters.misread import HELP, no_option
 
 EVICT = "--evict"  # acts on all that a name stands for, so that groups and patterns take it too
 

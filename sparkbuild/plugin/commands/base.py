@@ -23,12 +23,11 @@ from sparkbuild.nodes.local.ahead import Ahead
 from sparkbuild.nodes.local.process import ask_facts
 from sparkbuild.plugin.adapters import streams
 from sparkbuild.plugin.adapters.dodofile import users_code
+from sparkbuild.plugin.adapters.misread import HELP
 
 if TYPE_CHECKING:
     from sparkbuild.app.session import Session
     from sparkbuild.core.goal import Goal
-
-HELP = frozenset({"--help", "-h"})
 
 
 class FactCommand(DoitCmdBase):  # type: ignore[misc]

@@ -14,7 +14,8 @@ from sparkbuild.app import health
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.ask import answer, everywhere
-from sparkbuild.plugin.commands.base import HELP, FactCommand
+from sparkbuild.plugin.adapters.misread import HELP
+from sparkbuild.plugin.commands.base import FactCommand
 
 if TYPE_CHECKING:
     from sparkbuild.app.session import Session

@@ -20,9 +20,10 @@ from sparkbuild.core.plan import UNKNOWN, Plan
 from sparkbuild.core.screen import complain
 from sparkbuild.plugin.adapters.action import _Action
 from sparkbuild.plugin.adapters.dependencies import goal_of
+from sparkbuild.plugin.adapters.misread import HELP
 from sparkbuild.plugin.adapters.options import EVICT, selection
 from sparkbuild.plugin.adapters.runner import runner
-from sparkbuild.plugin.commands.base import HELP, FactCommand
+from sparkbuild.plugin.commands.base import FactCommand
 
 if TYPE_CHECKING:
     from sparkbuild.app.session import Session

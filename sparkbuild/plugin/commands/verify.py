@@ -19,8 +19,9 @@ from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.run import Progress
 from sparkbuild.core.screen import complain
 from sparkbuild.nodes.ask import everywhere, survey
+from sparkbuild.plugin.adapters.misread import HELP
 from sparkbuild.plugin.adapters.progress import Display, display
-from sparkbuild.plugin.commands.base import HELP, FactCommand
+from sparkbuild.plugin.commands.base import FactCommand
 
 if TYPE_CHECKING:
     from sparkbuild.app.session import Session
