@@ -9,7 +9,7 @@ from typing import Any
 from sparkbuild.core import units
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.machines import same_machine
-from sparkbuild.serving.container import store_id
+from sparkbuild.serving.launch.container import store_id
 
 SKEW = 2.0  # seconds a clock may be off; logs of several nodes are read together, and tokens have dates
 _LIVING = frozenset({"running", "paused", "restarting"})

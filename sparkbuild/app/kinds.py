@@ -15,7 +15,7 @@ from sparkbuild.images.archive import ArchiveKind
 from sparkbuild.images.kind import ImageKind
 from sparkbuild.images.prune import PruneKind
 from sparkbuild.nodes.cluster import Nodes
-from sparkbuild.serving.kind import LaneKind
+from sparkbuild.serving.launch.kind import LaneKind
 from sparkbuild.staging.exports import ExportKind
 from sparkbuild.staging.staged import StagedKind
 from sparkbuild.upstream.artifacts import ArtifactKind

@@ -22,7 +22,7 @@ from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.nodes.rpc.reply import Reply
 from sparkbuild.nodes.rpc.shapes import result_of
 from sparkbuild.serving.judge import judge, ranks_of, steps
-from sparkbuild.serving.preflight import refusals
+from sparkbuild.serving.launch.preflight import refusals
 from sparkbuild.serving.state import state
 from tests.agent.lane.test_launch_stop import ENGINE
 from tests.serving.lanes import goal

@@ -85,7 +85,7 @@ repos = ["{repo}"]
 _IMPATIENT = """
 import sys
 from sparkbuild.nodes.ssh import link as link
-from sparkbuild.serving import watching
+from sparkbuild.serving.ready import watching
 link.PULSE, link.PATIENCE, watching.LOST = 1.0, 5.0, 6.0
 from doit.__main__ import main
 sys.exit(main())

@@ -13,7 +13,7 @@ from sparkbuild.core.errors import GateError, NotReadyError
 from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.gates.chat import chat
 from sparkbuild.nodes.engine import Heard, SilentError, ask
-from sparkbuild.serving.answer import NoAnswer, check
+from sparkbuild.serving.ready.answer import NoAnswer, check
 from tests.bad_engine import MODEL_ID, MODES, Bad, running
 
 PATIENCE = 1.0  # seconds

@@ -7,8 +7,8 @@ from hypothesis import given, strategies as st
 
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.gates.chat import GateError, read_reply
-from sparkbuild.serving import phases
-from sparkbuild.serving.answer import NoAnswer, check
+from sparkbuild.serving.ready import phases
+from sparkbuild.serving.ready.answer import NoAnswer, check
 from tests.parsers.near import bounded, damaged, json_like
 from tests.parsers.served import tcp
 

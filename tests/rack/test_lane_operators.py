@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.serving.hold import held
+from sparkbuild.serving.launch.hold import held
 from tests.rack.lanes import PORT, RECIPE, Lanes, box, is_running, record, workspace
 from tests.rack.reach import place, reached
 from tests.workspace_tool import Done, finish

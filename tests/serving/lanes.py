@@ -7,10 +7,10 @@ from typing import Any
 from sparkbuild.core.goal import Goal, Input
 from sparkbuild.core.key import Key
 from sparkbuild.core.uri import Uri
-from sparkbuild.serving.fabric import Fabric, alone
 from sparkbuild.serving.lane import LaneSpec, lane_goal
-from sparkbuild.serving.render import Launch, Rank, launch
-from sparkbuild.serving.runtime import Order
+from sparkbuild.serving.launch.fabric import Fabric, alone
+from sparkbuild.serving.launch.render import Launch, Rank, launch
+from sparkbuild.serving.launch.runtime import Order
 from sparkbuild.workspace.shapes.schema import SmokeGate
 
 IMAGE = "sparkbuild/demo-ranks:0123456789ab"

@@ -201,8 +201,9 @@ class StopAction(_Action):
 
     def work(self, here: Session, log: Path) -> None:
         """See the class."""
-        from sparkbuild.serving import elsewhere, places  # noqa: PLC0415 - only when a lane is stopped
-        from sparkbuild.serving.stop import failure, stop_lane  # noqa: PLC0415 - as above
+        from sparkbuild.serving import places  # noqa: PLC0415 - only when a lane is stopped
+        from sparkbuild.serving.launch import elsewhere  # noqa: PLC0415 - only when a lane is stopped
+        from sparkbuild.serving.launch.stop import failure, stop_lane  # noqa: PLC0415 - as above
 
         root = str(here.root)
         done = stop_lane(here.nodes, self.recipe, self.nodes, self.grace)

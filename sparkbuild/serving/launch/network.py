@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from sparkbuild.serving.fabric import Fabric
+from sparkbuild.serving.launch.fabric import Fabric
 
 
 class Derived(msgspec.Struct, frozen=True):

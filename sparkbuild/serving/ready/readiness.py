@@ -11,9 +11,9 @@ from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.errors import NodeError, NotReadyError, WrongModelError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Progress, Run
-from sparkbuild.serving.answer import Answer, NoAnswer, check
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.watching import Watches
+from sparkbuild.serving.ready.answer import Answer, NoAnswer, check
+from sparkbuild.serving.ready.watching import Watches
 
 PAUSE = 0.1  # seconds between two looks
 SETTLED = 2.0  # seconds that an answer which waiting does not change is seen, before it is believed

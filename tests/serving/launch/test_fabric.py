@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.serving.fabric import Fabric, choose
+from sparkbuild.serving.launch.fabric import Fabric, choose
 
 V1, V2 = "IB/RoCE v1", "RoCE v2"
 Fact = dict[str, Any]

@@ -11,9 +11,9 @@ import pytest
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.secrets import parse_secrets, read_secrets
 from sparkbuild.core.templates.errors import TemplateError
-from sparkbuild.serving.fabric import alone
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.render import MASK, Launch, Rank, launch
+from sparkbuild.serving.launch.fabric import alone
+from sparkbuild.serving.launch.render import MASK, Launch, Rank, launch
 
 WHERE = "recipes/demo/recipe.toml"
 SECRET = "hf_0123456789abcdef"

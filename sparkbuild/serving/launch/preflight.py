@@ -9,10 +9,10 @@ from typing import Any
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.nodes.machines import same_machine
-from sparkbuild.serving import container, network
 from sparkbuild.serving.judge import Seen, foreign, process_elsewhere, who
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.render import Launch, Rank
+from sparkbuild.serving.launch import container, network
+from sparkbuild.serving.launch.render import Launch, Rank
 
 Fact = Mapping[str, Any]
 _HOLDS = {"running", "paused", "restarting"}  # states of a container that has its GPU's memory

@@ -11,8 +11,8 @@ import docker
 import pytest
 
 from sparkbuild.core.errors import NodeError, SparkbuildError
-from sparkbuild.serving.hold import operator
-from sparkbuild.serving.stop import Stopped, failure, stop_lane
+from sparkbuild.serving.launch.hold import operator
+from sparkbuild.serving.launch.stop import Stopped, failure, stop_lane
 from tests.serving.lanes import FOREIGN, FOREIGN_TEXT
 
 GRACE = 1.0

@@ -15,8 +15,8 @@ import pytest
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.nodes.local.agent import LocalAgent
-from sparkbuild.serving import hold
-from sparkbuild.serving.hold import held
+from sparkbuild.serving.launch import hold
+from sparkbuild.serving.launch.hold import held
 from tests.workspace_tool import until
 
 

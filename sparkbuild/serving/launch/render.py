@@ -11,9 +11,9 @@ import msgspec
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.templates.errors import TemplateError
 from sparkbuild.core.templates.value import fill
-from sparkbuild.serving.fabric import Fabric
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.network import Derived, derive
+from sparkbuild.serving.launch.fabric import Fabric
+from sparkbuild.serving.launch.network import Derived, derive
 
 MASK = "********"
 _LONGEST = 128 << 10  # bytes of one argument or NAME=value with the NUL at its end: Linux's MAX_ARG_STRLEN

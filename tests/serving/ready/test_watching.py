@@ -12,10 +12,10 @@ import pytest
 
 from sparkbuild.core.errors import EngineDiedError, NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted
-from sparkbuild.serving import watching
-from sparkbuild.serving.phases import Phase
-from sparkbuild.serving.watching import Watches
-from tests.serving.ranks import Ranks, ranks
+from sparkbuild.serving.ready import watching
+from sparkbuild.serving.ready.phases import Phase
+from sparkbuild.serving.ready.watching import Watches
+from tests.serving.ready.ranks import Ranks, ranks
 from tests.workspace_tool import until
 
 LOST = watching.LOST  # before tests make it shorter

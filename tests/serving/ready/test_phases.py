@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sparkbuild.serving.phases import Phase, phase_of
+from sparkbuild.serving.ready.phases import Phase, phase_of
 
 BAR = "Loading safetensors checkpoint shards: "
 

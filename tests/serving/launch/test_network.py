@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkbuild.serving.fabric import Fabric, alone
-from sparkbuild.serving.network import derive
+from sparkbuild.serving.launch.fabric import Fabric, alone
+from sparkbuild.serving.launch.network import derive
 
 PLAIN = Fabric("dgx1", "10.0.0.1", "eth0", "10.0.0.0/24", "the only network that dgx1, dgx2 share")
 RDMA = Fabric("dgx2", "10.0.1.2", "fast", "10.0.1.0/24", "fabric of cluster pair", ("rocep1s0f0", "roceP2p1s0f0"), 0)

@@ -13,8 +13,8 @@ from typing import Any
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.render import SECRETS, Bind
-from sparkbuild.serving.runtime import Order
+from sparkbuild.serving.launch.render import SECRETS, Bind
+from sparkbuild.serving.launch.runtime import Order
 
 LABEL = "sparkbuild."
 LOGS = {"max-size": "64m", "max-file": "3"}  # kept after death, and bounded: an engine can log for weeks

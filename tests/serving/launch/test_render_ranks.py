@@ -8,7 +8,7 @@ import pytest
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.render import MASK, Bind, launch
+from sparkbuild.serving.launch.render import MASK, Bind, launch
 from sparkbuild.workspace.shapes.schema import Mount
 from tests.serving import lanes
 from tests.serving.lanes import WEIGHTS, launched, rank, spec

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.errors import NodeError, NotReadyError
-from sparkbuild.serving import readiness
-from sparkbuild.serving.answer import NoAnswer
+from sparkbuild.serving.ready import readiness
+from sparkbuild.serving.ready.answer import NoAnswer
 from tests.serving.lanes import spec
-from tests.serving.ranks import Ranks, ranks
-from tests.serving.test_answer import Server
+from tests.serving.ready.ranks import Ranks, ranks
+from tests.serving.ready.test_answer import Server
 
 NODE = "dgx1"
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from sparkbuild.agent.wire.lanelabels import RECIPE, is_lanes
 from sparkbuild.core.errors import EngineDiedError, NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.run import Run
-from sparkbuild.serving import container
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.runtime import Order, Record, request_of
+from sparkbuild.serving.launch import container
+from sparkbuild.serving.launch.runtime import Order, Record, request_of
 
 if TYPE_CHECKING:
     import docker

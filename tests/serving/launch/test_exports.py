@@ -11,11 +11,11 @@ from sparkbuild.core.errors import ConfigError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.uri import Uri
-from sparkbuild.serving import container, launching
 from sparkbuild.serving.lane import lane_goal
-from sparkbuild.serving.mounted import Mounted
-from sparkbuild.serving.render import Bind, Launch, launch
-from sparkbuild.serving.runtime import Order, request_of
+from sparkbuild.serving.launch import container, launching
+from sparkbuild.serving.launch.mounted import Mounted
+from sparkbuild.serving.launch.render import Bind, Launch, launch
+from sparkbuild.serving.launch.runtime import Order, request_of
 from sparkbuild.workspace.shapes.schema import Mount
 from tests.serving.lanes import NODES, WEIGHTS, below, goal, rank, spec
 

@@ -10,7 +10,7 @@ from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.errors import EngineDiedError, NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.core.run import Run
-from sparkbuild.serving.phases import Phase, phase_of
+from sparkbuild.serving.ready.phases import Phase, phase_of
 
 # seconds that a node may be out of reach while its rank starts: a switch that restarts takes a minute, and a cold load
 # that is thrown away costs hours

@@ -23,8 +23,8 @@ from sparkbuild.serving.lane import LaneSpec
 
 if TYPE_CHECKING:
     from sparkbuild.nodes.cluster import Nodes
-    from sparkbuild.serving.launching import Launcher
-    from sparkbuild.serving.render import Launch, Rank
+    from sparkbuild.serving.launch.launching import Launcher
+    from sparkbuild.serving.launch.render import Launch, Rank
 
 # (gates, base_url, model_id, run) -> one record per gate; raises GateError. Handed in: gates are a room of their own.
 Checker = Callable[[Sequence[Any], str, str, Run], list[dict[str, Any]]]
@@ -45,7 +45,7 @@ class LaneKind:
     @property
     def _launcher(self) -> Launcher:
         if self._made is None:
-            from sparkbuild.serving.launching import Launcher  # noqa: PLC0415 - only when a lane is launched or shown
+            from sparkbuild.serving.launch.launching import Launcher  # noqa: PLC0415 - only when a lane is launched or shown
 
             self._made = Launcher(self._root, self._nodes)
         return self._made
@@ -59,7 +59,8 @@ class LaneKind:
         found = judge.judge(goal, fact, last)
         if found.state != RUN or "launch" not in judge.steps(goal, fact):
             return found
-        from sparkbuild.serving import elsewhere, places  # noqa: PLC0415 - not for a lane that is as it should be
+        from sparkbuild.serving import places  # noqa: PLC0415 - not for a lane that is as it should be
+        from sparkbuild.serving.launch import elsewhere  # noqa: PLC0415 - not for a lane that is as it should be
 
         named = places.elsewhere(goal, judge.ranks_of(goal, fact), self._root)
         more = [Reason("nodes", elsewhere.reason_of(node, known=node in self._nodes.names)) for node in named]
@@ -78,7 +79,7 @@ class LaneKind:
             found = self._launcher.problems(goal, verdict.fact)
         except SparkbuildError as error:
             return error
-        from sparkbuild.serving.launching import refused  # noqa: PLC0415 - as above
+        from sparkbuild.serving.launch.launching import refused  # noqa: PLC0415 - as above
 
         return refused(goal, found) if found else None
 
@@ -126,13 +127,13 @@ class LaneKind:
         and the launch. Another operator may have launched it meanwhile: then that is the lane, and the launch is "".
         """
         from sparkbuild.serving import places  # noqa: PLC0415 - only when a lane is launched
-        from sparkbuild.serving.launching import new_number  # noqa: PLC0415 - as above
+        from sparkbuild.serving.launch.launching import new_number  # noqa: PLC0415 - as above
 
         launcher = self._launcher
         launcher.launches(goal)  # a bad template must not stop what runs
         check: Callable[[], None] = lambda: None  # noqa: E731 - nothing to lose on this machine
         if not launcher.is_plain(goal):
-            from sparkbuild.serving.hold import held  # noqa: PLC0415 - for launches on other machines
+            from sparkbuild.serving.launch.hold import held  # noqa: PLC0415 - for launches on other machines
 
             run.report(Progress("hold the nodes"))
             check = claims.enter_context(held(run.agent, goal.nodes, goal.spec.recipe))
@@ -175,7 +176,7 @@ class LaneKind:
             )
 
     def _ready(self, goal: Goal, record: Record, run: Run) -> Record:
-        from sparkbuild.serving import readiness  # noqa: PLC0415 - only when a lane is waited for
+        from sparkbuild.serving.ready import readiness  # noqa: PLC0415 - only when a lane is waited for
 
         door = partial(self._nodes.door, goal.nodes[0], record["host"], record["port"])
         ready = readiness.wait(goal.spec, goal.nodes, record, door, run)
@@ -215,7 +216,7 @@ class LaneKind:
         found = self._launcher.elsewhere(goal, fact)
         refusals = found.refusals(goal)
         if refusals:
-            from sparkbuild.serving.launching import refused  # noqa: PLC0415 - only before a launch
+            from sparkbuild.serving.launch.launching import refused  # noqa: PLC0415 - only before a launch
 
             raise refused(goal, refusals)
         if found.runs:
@@ -227,7 +228,7 @@ class LaneKind:
             places.forget(self._root, goal.spec.recipe, found.facts)
 
     def _stop(self, goal: Goal, nodes: tuple[str, ...], run: Run) -> None:
-        from sparkbuild.serving.stop import failure, stop_lane  # noqa: PLC0415 - only when a lane is stopped
+        from sparkbuild.serving.launch.stop import failure, stop_lane  # noqa: PLC0415 - only when a lane is stopped
 
         spec: LaneSpec = goal.spec
         done = stop_lane(self._nodes, spec.recipe, nodes, spec.stop_grace, note=run.note)
@@ -240,7 +241,7 @@ class LaneKind:
     def _take_down(self, goal: Goal, run: Run, cause: BaseException, launch: str) -> None:
         """Stop what this launch started, and nothing else: by now another one may be in its place."""
         from sparkbuild.serving import places  # noqa: PLC0415 - as above
-        from sparkbuild.serving.stop import failure, stop_lane  # noqa: PLC0415 - as above
+        from sparkbuild.serving.launch.stop import failure, stop_lane  # noqa: PLC0415 - as above
 
         spec: LaneSpec = goal.spec
         run.note("taking the lane down again: it was not ready")
@@ -259,7 +260,7 @@ class LaneKind:
 
     def _refuse_port(self, goal: Goal) -> None:
         """What was stopped held the port, or hid who does."""
-        from sparkbuild.serving.launching import port_taken, refused  # noqa: PLC0415 - only before a launch
+        from sparkbuild.serving.launch.launching import port_taken, refused  # noqa: PLC0415 - only before a launch
 
         found = port_taken(goal, judge.ranks_of(goal, self._launcher.look(goal)))
         if found:
@@ -267,8 +268,8 @@ class LaneKind:
 
     def _refuse(self, goal: Goal, fact: dict[str, Any]) -> None:
         """Before the old lane is stopped: may it be, and would the launch fail?"""
-        from sparkbuild.serving.launching import port_taken, refused  # noqa: PLC0415 - only before a launch
-        from sparkbuild.serving.preflight import refusals  # noqa: PLC0415 - as above
+        from sparkbuild.serving.launch.launching import port_taken, refused  # noqa: PLC0415 - only before a launch
+        from sparkbuild.serving.launch.preflight import refusals  # noqa: PLC0415 - as above
 
         seen = judge.ranks_of(goal, fact)
         found = refusals(goal, seen, replaces=any(one.alive for one in seen)) + port_taken(goal, seen)

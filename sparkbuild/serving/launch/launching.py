@@ -18,14 +18,15 @@ from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.secrets import read_secrets
 from sparkbuild.core.templates.errors import TemplateError
 from sparkbuild.nodes.ask import everywhere, survey
-from sparkbuild.serving import container, fabric, judge, lane, places, preflight, render
-from sparkbuild.serving.dockerruntime import DockerRuntime
-from sparkbuild.serving.elsewhere import Elsewhere
-from sparkbuild.serving.hold import operator
+from sparkbuild.serving import judge, lane, places
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.mounted import Mounted
-from sparkbuild.serving.render import Launch, Rank
-from sparkbuild.serving.runtime import Order, ProcessRuntime, Record, Runtime
+from sparkbuild.serving.launch import container, fabric, preflight, render
+from sparkbuild.serving.launch.dockerruntime import DockerRuntime
+from sparkbuild.serving.launch.elsewhere import Elsewhere
+from sparkbuild.serving.launch.hold import operator
+from sparkbuild.serving.launch.mounted import Mounted
+from sparkbuild.serving.launch.render import Launch, Rank
+from sparkbuild.serving.launch.runtime import Order, ProcessRuntime, Record, Runtime
 from sparkbuild.workspace.toml.read import located
 
 if TYPE_CHECKING:

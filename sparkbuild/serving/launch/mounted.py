@@ -11,7 +11,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Agent
 from sparkbuild.nodes.ask import survey
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.render import Bind
+from sparkbuild.serving.launch.render import Bind
 
 Manifests = Mapping[str, tuple[Bind, ...]]
 

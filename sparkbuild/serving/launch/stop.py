@@ -11,8 +11,8 @@ import msgspec
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.run import Agent
 from sparkbuild.nodes.ask import everywhere
-from sparkbuild.serving.hold import operator
 from sparkbuild.serving.judge import foreign, process_elsewhere
+from sparkbuild.serving.launch.hold import operator
 
 if TYPE_CHECKING:
     import docker
@@ -113,7 +113,7 @@ def _stop(reach: Reach, node: str, request: dict[str, Any], *, final: bool, note
 
 
 def _stop_box(reach: Reach, recipe: str, node: str, box: dict[str, Any], grace: float) -> str:
-    from sparkbuild.serving import dockerruntime  # noqa: PLC0415 - only for containers
+    from sparkbuild.serving.launch import dockerruntime  # noqa: PLC0415 - only for containers
 
     with dockerruntime.told(node, f"stopping lane {recipe}"):
         killed = dockerruntime.stop(reach.docker(node).api, box["id"], grace)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.serving.answer import PROMPT, TOKENS, Answer, NoAnswer, check
+from sparkbuild.serving.ready.answer import PROMPT, TOKENS, Answer, NoAnswer, check
 
 Reply = tuple[int, bytes | list[Any]]
 

@@ -9,7 +9,7 @@ import msgspec
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Run
 from sparkbuild.serving.lane import LaneSpec
-from sparkbuild.serving.render import Launch, Rank
+from sparkbuild.serving.launch.render import Launch, Rank
 
 Record = dict[str, Any]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sparkbuild.core.errors import EngineDiedError, NotReadyError, SparkbuildError
-from sparkbuild.serving import readiness
+from sparkbuild.serving.ready import readiness
 from tests.bad_engine import MODEL_ID, Bad, running
 from tests.serving.lanes import spec
-from tests.serving.ranks import ranks
+from tests.serving.ready.ranks import ranks
 from tests.workspace_tool import until
 
 

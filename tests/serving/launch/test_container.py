@@ -10,8 +10,8 @@ import pytest
 
 from sparkbuild.agent.docker import ours as boxes
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.serving.container import binds, entrypoint, host_config, labels, name_of
-from sparkbuild.serving.render import Bind
+from sparkbuild.serving.launch.container import binds, entrypoint, host_config, labels, name_of
+from sparkbuild.serving.launch.render import Bind
 from sparkbuild.workspace.shapes.schema import Docker, Mount
 from tests.serving import lanes
 

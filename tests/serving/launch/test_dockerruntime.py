@@ -11,8 +11,8 @@ import requests
 
 from sparkbuild.core.errors import EngineDiedError, NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.run import Run
-from sparkbuild.serving.container import store_id
-from sparkbuild.serving.dockerruntime import make_room, told
+from sparkbuild.serving.launch.container import store_id
+from sparkbuild.serving.launch.dockerruntime import make_room, told
 
 NAME = "sparkbuild-demo"
 Step = tuple[str, ...]
