@@ -84,31 +84,7 @@ def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
     temporary = os.path.join(part, "tmp")  # on the same disk, and gone with the part
     os.makedirs(temporary)
     env = {"TMPDIR": temporary}
-    made = subprocess.run(  # noqa: S603 - argv is a list, no shell
-        [sys.executable, "-m", "venv", part],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | env,
-    )
-    if made.returncode:
-        said = (made.stdout + made.stderr).strip()
-        disk = os.statvfs(part)
-        if disk.f_bavail * disk.f_frsize < _LEAST:  # it does not say so itself
-            raise AgentError(
-                f"create {request['name']}: no space left",
-                kind="space",
-                where=part,
-                found=f"{disk.f_bavail * disk.f_frsize} bytes free",
-                next="make room, then run again",
-            )
-        raise AgentError(
-            "this node's Python cannot make environments",
-            kind="config",
-            found=said[-500:],
-            next="on Debian and Ubuntu: apt install python3-venv",
-        )
+    _create(request, part, env)
     python = os.path.join(part, "bin", "python")
     wanted = os.path.join(part, "requirements.lock")
     with created(wanted) as file:
@@ -140,6 +116,35 @@ def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
     write_json(os.path.join(part, "receipt.json"), receipt)
     os.sync()  # thousands of small files: one sync is cheaper than an fsync each
     return size
+
+
+def _create(request: dict[str, Any], part: str, env: dict[str, str]) -> None:
+    """An empty environment, with pip."""
+    made = subprocess.run(  # noqa: S603 - argv is a list, no shell
+        [sys.executable, "-m", "venv", part],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | env,
+    )
+    if made.returncode:
+        said = (made.stdout + made.stderr).strip()
+        disk = os.statvfs(part)
+        if disk.f_bavail * disk.f_frsize < _LEAST:  # it does not say so itself
+            raise AgentError(
+                f"create {request['name']}: no space left",
+                kind="space",
+                where=part,
+                found=f"{disk.f_bavail * disk.f_frsize} bytes free",
+                next="make room, then run again",
+            )
+        raise AgentError(
+            "this node's Python cannot make environments",
+            kind="config",
+            found=said[-500:],
+            next="on Debian and Ubuntu: apt install python3-venv",
+        )
 
 
 def _install_offline(

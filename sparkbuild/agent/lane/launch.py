@@ -144,35 +144,7 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
             with process.stdin as pipe:
                 pipe.write(json.dumps(argv).encode())
         pid = _told(told_read)
-        record: LaneRecord = {
-            "format": lanes.LANE_FORMAT,
-            "recipe": request["recipe"],
-            "runtime": "process",
-            "launch": request["launch"],
-            "rank": request["rank"],
-            "world_size": request["world_size"],
-            "key": request["key"],
-            "parts": request["parts"],
-            "container": "",
-            "pid": pid,
-            "start_ticks": procs.start_ticks(pid) or 0,
-            "boot_id": procs.boot_id(),
-            "argv": argv,
-            "uses": list(request.get("uses", [])),
-            "host": request["host"],
-            "port": request["port"],
-            "model_id": request["model_id"],
-            "protect": bool(request.get("protect")),
-            "lock": request.get("lock", ""),
-            "log": log,
-            "launched_at": time.time(),
-            "oom_kills": oom_kills(),
-            "launched_uptime": lanes.uptime(),
-            "ready": None,
-            "gates": None,
-            "served_at": None,
-            "stopped_at": None,
-        }
+        record = _record(request, argv, log, pid)
         lanes.write(store, record)
         os.write(go_write, b"1")
     finally:
@@ -180,6 +152,39 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
             if descriptor >= 0:
                 os.close(descriptor)
     return record
+
+
+def _record(request: dict[str, Any], argv: list[str], log: str, pid: int) -> LaneRecord:
+    """The record of a process that waits to be let go."""
+    return {
+        "format": lanes.LANE_FORMAT,
+        "recipe": request["recipe"],
+        "runtime": "process",
+        "launch": request["launch"],
+        "rank": request["rank"],
+        "world_size": request["world_size"],
+        "key": request["key"],
+        "parts": request["parts"],
+        "container": "",
+        "pid": pid,
+        "start_ticks": procs.start_ticks(pid) or 0,
+        "boot_id": procs.boot_id(),
+        "argv": argv,
+        "uses": list(request.get("uses", [])),
+        "host": request["host"],
+        "port": request["port"],
+        "model_id": request["model_id"],
+        "protect": bool(request.get("protect")),
+        "lock": request.get("lock", ""),
+        "log": log,
+        "launched_at": time.time(),
+        "oom_kills": oom_kills(),
+        "launched_uptime": lanes.uptime(),
+        "ready": None,
+        "gates": None,
+        "served_at": None,
+        "stopped_at": None,
+    }
 
 
 def _make(store: str, log: str) -> None:

@@ -71,14 +71,8 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             )  # fmt: skip
         if par_type != "thread":
             raise InvalidCommand("tasks of a workspace run in threads: -P process is not offered")
-        if str((self.sel_tasks or [""])[0]).startswith("health:"):  # doit lets no task have a command's name
-            from sparkbuild.plugin.commands.health import spelled_as_task  # noqa: PLC0415 - other runs need none of it
-
-            return spelled_as_task(self, self.sel_tasks, self.outstream)
-        if str((self.sel_tasks or [""])[0]).startswith("verify:"):
-            from sparkbuild.plugin.commands import verify as cmd_verify  # noqa: PLC0415 - as above
-
-            return cmd_verify.spelled_as_task(self, self.sel_tasks, self.outstream)
+        if (code := self._other_command()) is not None:
+            return code
         gc.freeze()
         gc.enable()
         self._check_selection()
@@ -113,6 +107,19 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             args = [self.dep_manager, told, continue_, always, Stream(verbosity, force_verbosity)]
             code = int(runner(args, num_process).run_all(self.control.task_dispatcher()))
             return code or (2 if lacking else 0)
+
+    def _other_command(self) -> int | None:
+        """Run what is typed as a task and is a command: doit lets no task have a command's name. None for tasks."""
+        first = str((self.sel_tasks or [""])[0])
+        if first.startswith("health:"):
+            from sparkbuild.plugin.commands.health import spelled_as_task  # noqa: PLC0415 - other runs need none of it
+
+            return spelled_as_task(self, self.sel_tasks, self.outstream)
+        if first.startswith("verify:"):
+            from sparkbuild.plugin.commands import verify as cmd_verify  # noqa: PLC0415 - as above
+
+            return cmd_verify.spelled_as_task(self, self.sel_tasks, self.outstream)
+        return None
 
     def help(self) -> str:
         """The options of `run`. `doit -h` arrives here too, and asks about all of doit."""
