@@ -1,20 +1,20 @@
-"""The house rules of CONTRIBUTING.md: which folder may import which, how long a file may be, what a start may cost.
+"""The house rules of CONTRIBUTING.md: which floor may import which, how much stands in one place, what a start costs.
 
-Every import counts: at the top, inside a function, under TYPE_CHECKING, and `import_module("...")` of a literal.
+Which packages of the agent may import which, and that there is no circle, is in test_house_walls.py.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
-PACKAGE = REPOSITORY / "sparkbuild"
+from tests.house import PACKAGE, REPOSITORY, Import, dotted, folder_of, imports, is_package, is_template, modules, shown
 
 BELOW_DOMAINS = {"core", "workspace", "nodes", "upstream"}
 DOMAINS = {"images", "staging", "serving", "gates", "bench"}
@@ -45,54 +45,9 @@ MAY_NOT_IMPORT: dict[str, set[str]] = {
 }
 
 VAGUE = {"util", "utils", "misc", "helper", "helpers", "common", "stuff"}
-LONGEST = 350
-
-
-@dataclass(frozen=True)
-class Import:
-    """`name` is imported on `line` of a module; `optional` when the module goes on without it (except ImportError)."""
-
-    name: str
-    line: int
-    optional: bool = False
-
-
-def imports(source: str, module: str, *, is_package: bool = False) -> list[Import]:
-    """What the module `module` imports, by full dotted names; `from a import b` gives `a.b`."""
-    tree = ast.parse(source)
-    tried = [node for node in ast.walk(tree) if isinstance(node, ast.Try) and _goes_on_without(node)]
-    optional = {inner for node in tried for part in node.body for inner in ast.walk(part)}
-    return [
-        Import(name, node.lineno, node in optional)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom | ast.Call)
-        for name in _names(node, module if is_package else module.rpartition(".")[0])
-    ]
-
-
-def _names(node: ast.Import | ast.ImportFrom | ast.Call, package: str) -> list[str]:
-    match node:
-        case ast.Import(names=names):
-            return [alias.name for alias in names]
-        case ast.ImportFrom(module=source, names=names, level=level):
-            above = package.split(".")
-            start = above[: len(above) - level + 1] if level else []
-            base = ".".join([*start, *([source] if source else [])])
-            return [f"{base}.{alias.name}" for alias in names]
-        case ast.Call(
-            func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
-            args=[ast.Constant(value=str(name)), *_],
-        ):
-            return [name]
-    return []
-
-
-def _goes_on_without(node: ast.Try) -> bool:
-    return any(
-        isinstance(name, ast.Name) and name.id in {"ImportError", "ModuleNotFoundError"}
-        for handler in node.handlers
-        for name in ast.walk(handler.type or ast.Pass())
-    )
+LONGEST = 350  # lines of a file
+LONGEST_FUNCTION = 60  # lines
+FULLEST = 20  # files of a folder, without its __init__.py
 
 
 def problem(folder: str, found: Import) -> str:
@@ -115,35 +70,12 @@ def problem(folder: str, found: Import) -> str:
     return "" if other in MAY_IMPORT[folder] else f"{folder} may import only {sorted(MAY_IMPORT[folder])}"
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
-
-
-def shown(path: Path) -> str:
-    return str(path.relative_to(REPOSITORY))
-
-
-def dotted(path: Path) -> str:
-    """The name a module is imported by."""
-    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
-
-
-def folder_of(path: Path) -> str:
-    """The folder below sparkbuild/ that a module is in; "" for the package's own modules."""
-    return path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else ""
-
-
-def is_template(path: Path) -> bool:
-    """Whether it is a file that `init` writes into a workspace: it follows a workspace's rules, not the package's."""
-    return PACKAGE / "workspace" / "template" in path.parents
-
-
 def test_imports_point_one_way() -> None:
     wrong = [
         f"{shown(path)}:{found.line}: imports {found.name}: {why}"
         for path in modules()
         if not is_template(path)
-        for found in imports(path.read_text(), dotted(path), is_package=path.name == "__init__.py")
+        for found in imports(path.read_text(), dotted(path), is_package=is_package(path))
         if (why := problem(folder_of(path), found))
     ]
     assert not wrong, "\n".join(wrong)
@@ -154,9 +86,40 @@ def test_every_folder_has_its_row() -> None:
     assert folders <= set(MAY_IMPORT), f"no rule for {folders - set(MAY_IMPORT)}"
 
 
+def long_files(sources: Mapping[str, str]) -> dict[str, int]:
+    """The files, by name, that have too many lines, and how many."""
+    return {name: count for name, source in sources.items() if (count := len(source.splitlines())) > LONGEST}
+
+
+def long_functions(source: str) -> dict[str, int]:
+    """The functions with too many lines, and how many; decorators do not count, functions inside do."""
+    return {
+        node.name: count
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (count := (node.end_lineno or node.lineno) - node.lineno + 1) > LONGEST_FUNCTION
+    }
+
+
+def full_folders(files: Iterable[str]) -> dict[str, int]:
+    """The folders with too many files in them, and how many; what Python keeps of modules is no file of ours."""
+    folders = Counter(os.path.dirname(name) for name in files if not name.endswith(("/__init__.py", ".pyc")))
+    return {folder: count for folder, count in folders.items() if count > FULLEST}
+
+
 def test_no_file_is_long() -> None:
-    long = {shown(path): count for path in modules() if (count := len(path.read_text().splitlines())) > LONGEST}
+    long = long_files({shown(path): path.read_text() for path in modules()})
     assert not long, f"over {LONGEST} lines: {long}"
+
+
+def test_no_function_is_long() -> None:
+    long = {shown(path): found for path in modules() if (found := long_functions(path.read_text()))}
+    assert not long, f"over {LONGEST_FUNCTION} lines: {long}"
+
+
+def test_no_folder_is_full() -> None:
+    full = full_folders(shown(path) for path in PACKAGE.rglob("*") if path.is_file())
+    assert not full, f"over {FULLEST} files: {full}"
 
 
 def test_every_module_says_what_it_is_for() -> None:
@@ -218,21 +181,20 @@ def test_the_agent_may_use_what_it_can_do_without() -> None:
     assert problem("agent", Import("other", 4)) != ""
 
 
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ("import a.b as c", ["a.b"]),
-        ("from a import b, c", ["a.b", "a.c"]),
-        ("from . import x", ["sparkbuild.nodes.x"]),
-        ("from ..core import key", ["sparkbuild.core.key"]),
-        ("def f():\n    import late", ["late"]),
-        ("if TYPE_CHECKING:\n    from a import T", ["a.T"]),
-        ("importlib.import_module('a.b')", ["a.b"]),
-    ],
-)
-def test_every_form_of_import_is_seen(source: str, names: list[str]) -> None:
-    assert [found.name for found in imports(source, "sparkbuild.nodes.ask")] == names
+def test_the_rule_of_long_files_itself() -> None:
+    assert long_files({"a.py": "x\n" * 350, "b.py": "x\n" * 351}) == {"b.py": 351}
 
 
-def test_relative_imports_of_a_package() -> None:
-    assert imports("from . import x", "sparkbuild.nodes", is_package=True) == [Import("sparkbuild.nodes.x", 1)]
+def test_the_rule_of_long_functions_itself() -> None:
+    def function(name: str, lines: int) -> str:
+        return f"@decorated\ndef {name}():\n" + "    x\n" * (lines - 1)
+
+    assert long_functions(function("f", 60) + function("g", 61)) == {"g": 61}
+    assert long_functions("class A:\n    async def h(self):\n" + "        x\n" * 60) == {"h": 61}
+
+
+def test_the_rule_of_full_folders_itself() -> None:
+    twenty = [f"sparkbuild/a/{number}.py" for number in range(20)]
+    more = ["sparkbuild/a/__init__.py", "sparkbuild/a/b/x.py", "sparkbuild/a/x.pyc"]
+    assert full_folders(twenty + more) == {}
+    assert full_folders([*twenty, *more, "sparkbuild/a/data.toml"]) == {"sparkbuild/a": 21}

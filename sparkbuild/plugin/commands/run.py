@@ -76,11 +76,7 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         gc.freeze()
         gc.enable()
         self._check_selection()
-        asked = next((name for name, options in self._selection() if HELP & options.keys()), "")
-        if asked:
-            from sparkbuild.plugin.commands.help import of_task  # noqa: PLC0415 - only when it was asked for
-
-            self.outstream.write(of_task(asked, self.task_list))
+        if self._help_asked():
             return 0
         evicts = self._take_options(session)
         lacking = self.tell_problems(self._task_names())
@@ -120,6 +116,15 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
 
             return cmd_verify.spelled_as_task(self, self.sel_tasks, self.outstream)
         return None
+
+    def _help_asked(self) -> bool:
+        """Whether help is asked of a task; it is given then."""
+        asked = next((name for name, options in self._selection() if HELP & options.keys()), "")
+        if asked:
+            from sparkbuild.plugin.commands.help import of_task  # noqa: PLC0415 - only when it was asked for
+
+            self.outstream.write(of_task(asked, self.task_list))
+        return bool(asked)
 
     def help(self) -> str:
         """The options of `run`. `doit -h` arrives here too, and asks about all of doit."""
