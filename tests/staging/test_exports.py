@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.ledger import mounts as mountlist
+from sparkbuild.agent.ledger import mountlist
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Kind, Run

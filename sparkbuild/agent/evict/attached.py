@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.disk import patience
-from sparkbuild.agent.ledger import index, mounts as mountlist
+from sparkbuild.agent.ledger import index, mountlist
 from sparkbuild.agent.ledger.ledger import LedgerError
 
 

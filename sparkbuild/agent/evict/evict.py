@@ -17,7 +17,7 @@ from sparkbuild.agent.evict.inventory import Contents, contents
 from sparkbuild.agent.evict.place import Place
 from sparkbuild.agent.lane import record as lanes
 from sparkbuild.agent.lane.uses import used
-from sparkbuild.agent.ledger import blocked as ground, evicted, folder, index, ledger, mounts as mountlist, stamps
+from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, obstacles, stamps
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import OURS, LedgerError
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -56,7 +56,7 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
         raise _RefusedError("it is wanted")
     if entry is None:
         raise _RefusedError("sparkbuild staged nothing there: it is not in the index of this node's store")
-    if ground.hidden(store, dst) is not None:
+    if obstacles.hidden(store, dst) is not None:
         raise _RefusedError(f"its disk is not mounted on {entry.mount}")
     if not os.path.isdir(f"{dst}/{OURS}") and not os.path.islink(dst):
         index.forget(store, dst)

@@ -12,7 +12,7 @@ from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.export import wish as linkwish
 from sparkbuild.agent.export.place import foreseen, names, problem
 from sparkbuild.agent.export.wish import EMPTY, HARD, POINTER, Entry
-from sparkbuild.agent.ledger import blocked as ground, evicted, folder, index, ledger, mounts as mountlist, stamps
+from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, obstacles, stamps
 from sparkbuild.agent.ledger.ledger import LedgerError
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -58,7 +58,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refused(query: dict[str, Any], dst: str) -> dict[str, Any]:
-    blocked = ground.blocked(query, dst)
+    blocked = obstacles.blocked(query, dst)
     if blocked is not None:
         return {"refused": {**blocked.fields, "part": "dst"}}
     return {"refused": foreseen(query, dst)} if "keys" in query else {}

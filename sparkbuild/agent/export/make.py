@@ -21,7 +21,7 @@ from sparkbuild.agent.export import place as linkable, wish as linkwish
 from sparkbuild.agent.export.wish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
 from sparkbuild.agent.lane import uses
 from sparkbuild.agent.lane.record import shelf_of
-from sparkbuild.agent.ledger import blocked as ground, folder, mounts as mountlist, noting, stamps
+from sparkbuild.agent.ledger import folder, mountlist, noting, obstacles, stamps
 from sparkbuild.agent.ledger.ledger import OURS, LedgerError
 from sparkbuild.agent.ledger.part import stem
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -43,7 +43,7 @@ def _linked(store: str, dst: str, request: dict[str, Any], reporter: Reporter) -
     what = request["what"]
     folders = linkwish.folders_of(what, store)
     linkable.check_place(dst, folders)
-    blocked = ground.blocked(request, dst)
+    blocked = obstacles.blocked(request, dst)
     if blocked is not None:
         raise blocked
     for path in folders:

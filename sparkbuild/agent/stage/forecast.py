@@ -8,7 +8,7 @@ from typing import Any
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.ledger import blocked as ground, digest, folder, ledger, ownership
+from sparkbuild.agent.ledger import digest, folder, ledger, obstacles, ownership
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import OURS, Ledger, Link, Record
 from sparkbuild.agent.ledger.part import Part, stem
@@ -30,7 +30,7 @@ def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
     if "what" not in query:
         return nothing
     dst = inside(query.get("store", ""), query["dst"])
-    blocked = ground.blocked(query, dst) or folder.in_the_way(dst)
+    blocked = obstacles.blocked(query, dst) or folder.in_the_way(dst)
     if blocked is not None:
         return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
     archives = Archives()

@@ -16,7 +16,7 @@ from typing import Any
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
-from sparkbuild.agent.ledger import blocked as ground, digest, folder, index, ledger, links, noting, ownership, stamps
+from sparkbuild.agent.ledger import digest, folder, index, ledger, links, noting, obstacles, ownership, stamps
 from sparkbuild.agent.ledger.access import Access
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import Ledger, Record
@@ -51,7 +51,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     what makes no sense, "node" when a source cannot be read.
     """
     dst = inside(request.get("store", ""), request["dst"])
-    blocked = ground.blocked(request, dst)
+    blocked = obstacles.blocked(request, dst)
     if blocked is not None:
         raise blocked
     with patience.watched(reporter, kept="what was copied"):

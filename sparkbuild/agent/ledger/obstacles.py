@@ -12,7 +12,7 @@ import stat
 from typing import Any
 
 from sparkbuild.agent.disk.files import is_in
-from sparkbuild.agent.ledger import folder, index, ledger, mounts as mountlist, ownership
+from sparkbuild.agent.ledger import folder, index, ledger, mountlist, ownership
 from sparkbuild.agent.ledger.ledger import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 

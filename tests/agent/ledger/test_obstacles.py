@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.ledger import blocked as ground, draft, index, ledger, mounts as mountlist, ownership, stamps
+from sparkbuild.agent.ledger import draft, index, ledger, mountlist, obstacles, ownership, stamps
 from sparkbuild.agent.stage import scrub
 from tests.agent.driver import call, look, request_for
 from tests.agent.exports import Site
@@ -20,7 +20,7 @@ from tests.agent.machine.test_denied import STAGING
 Make = Callable[[str, int], Path]
 OWNER = {"recipe": "demo", "block": "data", "workspace": "here:/srv/w"}
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-AS_NOBODY = "import sparkbuild.agent.ledger.blocked, sparkbuild.agent.machine.mounts, shlex; " + STAGING
+AS_NOBODY = "import sparkbuild.agent.ledger.obstacles, sparkbuild.agent.machine.mounts, shlex; " + STAGING
 
 
 class Disk:
@@ -167,7 +167,7 @@ def test_an_export_too(disk: Disk) -> None:
     ],
 )
 def test_mount_points(path: str, was: str, now: str, lost: bool) -> None:
-    assert ground.is_lost(path, was, now) == lost
+    assert obstacles.is_lost(path, was, now) == lost
 
 
 def test_a_read_only_file_system(disk: Disk, request_: dict[str, Any]) -> None:
@@ -258,7 +258,7 @@ def test_what_may_not_be_looked_at_in_the_store_is_told_in_words(place: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["folder", "link"])
-@pytest.mark.parametrize("name", ground.NAMES)
+@pytest.mark.parametrize("name", obstacles.NAMES)
 def test_a_name_of_ours_that_is_something_else(dst: Path, make: Make, tmp_path: Path, name: str, kind: str) -> None:
     request = request_for(dst, {"a.bin": make("a.bin", 1000)}, store=str(tmp_path / "store"), owner=OWNER)
     path = dst / ".sparkbuild" / name
@@ -296,4 +296,4 @@ def test_all_names_of_ours_are_known() -> None:
         ownership.path_of("/d"),
         mountlist.path_of("/d"),
     ]
-    assert {os.path.basename(path) for path in (*own, draft.Draft("/d").path)} < set(ground.NAMES)
+    assert {os.path.basename(path) for path in (*own, draft.Draft("/d").path)} < set(obstacles.NAMES)
