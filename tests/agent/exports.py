@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from sparkbuild.agent.export import look as linked
+from sparkbuild.agent.export import look
 from sparkbuild.agent.stage import stage
 from tests.agent.driver import Answer, Silent, call, finish, key, list_of, stage_here, start
 from tests.staging.hubcache import REPO, TWO_HOP, usual
@@ -68,7 +68,7 @@ class Site:
 
     def look(self, what: dict[str, Any] | None = None) -> dict[str, Any]:
         query = {"store": str(self.store), "dst": str(self.dst)}
-        return linked.observe({**query, **({"what": what} if what else {})})
+        return look.observe({**query, **({"what": what} if what else {})})
 
     def texts(self, what: dict[str, Any] | None = None) -> list[str]:
         return [problem["text"] for problem in self.look(what)["problems"]]

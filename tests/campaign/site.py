@@ -84,7 +84,7 @@ repos = ["{repo}"]
 # Links are given up after seconds, not after a minute: the faults of a round are to fit into it.
 _IMPATIENT = """
 import sys
-from sparkbuild.nodes.ssh import link as link
+from sparkbuild.nodes.ssh import link
 from sparkbuild.serving.ready import watching
 link.PULSE, link.PATIENCE, watching.LOST = 1.0, 5.0, 6.0
 from doit.__main__ import main

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sparkbuild.agent.docker import images as dockerimages
+from sparkbuild.agent.docker import images
 from sparkbuild.app.goals.assemble import assemble
 from sparkbuild.core.errors import SpaceError
 from sparkbuild.core.goal import Goal, Input
@@ -128,13 +128,13 @@ def image(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_label_is_believed_only_with_the_layers(found: Any, query: dict[str, Any], text: str) -> None:
-    told = dockerimages.problem(found, QUERY | query)
+    told = images.problem(found, QUERY | query)
     assert told.endswith(text)
     assert bool(told) is bool(text)
 
 
 def test_no_docker_is_neither_present_nor_missing(tmp_path: Path) -> None:
-    fact = dockerimages.observe({**QUERY, "docker": str(tmp_path / "docker.sock")})
+    fact = images.observe({**QUERY, "docker": str(tmp_path / "docker.sock")})
     assert fact["present"] is False
     assert f"no {tmp_path}/docker.sock" in fact["silent"]
 
@@ -263,10 +263,10 @@ def test_a_layer_counts_only_on_top_of_the_same_ones() -> None:
             return {"RootFS": {"Layers": OTHERS[int(name)]}}
 
     engine: Any = Engine()
-    assert dockerimages.missing(engine, LAYERS) == LAYERS[1:]
-    assert dockerimages.missing(engine, [LAYERS[1], LAYERS[0]]) == [LAYERS[1], LAYERS[0]]
-    assert dockerimages.missing(engine, LAYERS[:1]) == []
-    assert dockerimages.missing(engine, []) == []
+    assert images.missing(engine, LAYERS) == LAYERS[1:]
+    assert images.missing(engine, [LAYERS[1], LAYERS[0]]) == [LAYERS[1], LAYERS[0]]
+    assert images.missing(engine, LAYERS[:1]) == []
+    assert images.missing(engine, []) == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.image import archives as assembled, debs
+from sparkbuild.agent.image import archives, debs
 from sparkbuild.agent.image.assemble import run
 from sparkbuild.agent.image.layer import FILE, LINK, Entry, Layer
 from sparkbuild.agent.image.wheels import platforms
@@ -44,7 +44,7 @@ def assemble(store: Path, members: list[Member], **more: Any) -> dict[str, tarfi
 
 
 def folder(store: Path) -> Path:
-    return Path(assembled.folder_of(str(store), "tiny", "ab" * 6))
+    return Path(archives.folder_of(str(store), "tiny", "ab" * 6))
 
 
 def layers(store: Path) -> list[dict[str, tarfile.TarInfo]]:
@@ -323,18 +323,18 @@ def test_content_that_is_shorter_than_it_says_is_no_layer(tmp_path: Path) -> Non
 def made(tmp_path: Path) -> Callable[[], dict[str, Any]]:
     """An assembled image; what the look says of it."""
     assemble(tmp_path, BUSYBOX)
-    return lambda: assembled.observe({"store": str(tmp_path), "name": "tiny", "key": "ab" * 32})
+    return lambda: archives.observe({"store": str(tmp_path), "name": "tiny", "key": "ab" * 32})
 
 
 def test_it_is_there(made: Callable[[], dict[str, Any]], tmp_path: Path) -> None:
     fact = made()
     assert (fact["present"], len(fact["layers"])) == (True, 1)
     assert fact == made()
-    assert assembled.observe({"store": str(tmp_path), "name": "tiny", "key": "cd" * 32}) == {
+    assert archives.observe({"store": str(tmp_path), "name": "tiny", "key": "cd" * 32}) == {
         "present": False,
         "other": {"parts": {"kind": "docker"}},
     }
-    assert assembled.observe({"store": str(tmp_path), "name": "none", "key": "ab" * 32})["present"] is False
+    assert archives.observe({"store": str(tmp_path), "name": "none", "key": "ab" * 32})["present"] is False
 
 
 @pytest.mark.parametrize("damage", ["truncate", "edit", "remove"])
@@ -395,7 +395,7 @@ def test_a_killed_assembly_leaves_nothing_that_looks_whole(tmp_path: Path) -> No
     asked = request(tmp_path, [keep(tmp_path, "x_1_amd64.deb", GOOD)])
     shim = "import os, sparkbuild.agent.image.assemble as a; a._config = lambda *_: os.kill(os.getpid(), 9)"
     assert finish(start("assemble", asked, shim=shim)).code == -9
-    assert assembled.observe({"store": str(tmp_path), "name": "tiny", "key": "ab" * 32})["present"] is False
+    assert archives.observe({"store": str(tmp_path), "name": "tiny", "key": "ab" * 32})["present"] is False
     assert left(tmp_path) == [f"{'ab' * 6}.part"]
     run(asked, Reporter())
     assert left(tmp_path) == ["ab" * 6]

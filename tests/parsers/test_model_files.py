@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from sparkbuild.agent.hub import plan, repo
+from sparkbuild.agent.hub import plan, repository
 from sparkbuild.agent.hub.links import Place
 from sparkbuild.agent.rows import tables
 from sparkbuild.agent.source import gguf as gguf_files, safetensors
@@ -48,7 +48,7 @@ def test_the_tree_of_a_commit(folder: Path, data: bytes) -> None:
     place = Place(str(folder / "hub"), "models--x--y")
     (folder / f"hub/models--x--y/trees/{COMMIT}.json").write_bytes(data)
     with bounded(AgentError):
-        found, problem = repo.tree(place, COMMIT)
+        found, problem = repository.tree(place, COMMIT)
         assert found or problem
         for path in found.files if found else ():
             found.blob(path)
@@ -59,7 +59,7 @@ def test_the_tree_of_a_commit(folder: Path, data: bytes) -> None:
 def test_a_ref(folder: Path, data: bytes) -> None:
     (folder / "hub/models--x--y/refs/main").write_bytes(data)
     with bounded(AgentError):
-        repo.resolve(Place(str(folder / "hub"), "models--x--y"), "x/y", "main")
+        repository.resolve(Place(str(folder / "hub"), "models--x--y"), "x/y", "main")
 
 
 @given(data=json_like(TREE), ref=damaged(COMMIT.encode()), blob=st.binary(max_size=8))

@@ -45,7 +45,7 @@ rm -rf {STORE}/lanes /dev/shm/sparkbuild-* {AGENTS}
 """
 _IMPATIENT = """
 import sys
-from sparkbuild.nodes.ssh import link as link
+from sparkbuild.nodes.ssh import link
 from sparkbuild.serving.ready import watching
 link.PULSE, link.PATIENCE, watching.LOST = 1.0, 3.0, 4.0
 from doit.__main__ import main

@@ -9,9 +9,9 @@ from typing import Any
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.export import wish as linkwish
+from sparkbuild.agent.export import linkwish
+from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.export.place import foreseen, names, problem
-from sparkbuild.agent.export.wish import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, obstacles, stamps
 from sparkbuild.agent.ledger.ledger import LedgerError
 from sparkbuild.agent.wire.protocol import AgentError

@@ -17,8 +17,8 @@ from typing import Any
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
-from sparkbuild.agent.export import place as linkable, wish as linkwish
-from sparkbuild.agent.export.wish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
+from sparkbuild.agent.export import linkwish, place
+from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
 from sparkbuild.agent.lane import uses
 from sparkbuild.agent.lane.record import shelf_of
 from sparkbuild.agent.ledger import folder, mountlist, noting, obstacles, stamps
@@ -42,7 +42,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 def _linked(store: str, dst: str, request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     what = request["what"]
     folders = linkwish.folders_of(what, store)
-    linkable.check_place(dst, folders)
+    place.check_place(dst, folders)
     blocked = obstacles.blocked(request, dst)
     if blocked is not None:
         raise blocked
@@ -65,16 +65,16 @@ class _Linking:
         except LedgerError as error:
             reporter.log(f"the manifest in {dst} is unreadable: {error}")
             self.before = None
-        self.ours = linkable.ours_in(dst)
+        self.ours = place.ours_in(dst)
 
     def run(self) -> dict[str, Any]:
         """See `run` above."""
-        entries, there = self.wish.entries, linkable.names(self.dst)
-        wrong = [entry for entry in entries.values() if linkable.problem(self.dst, entry)]
+        entries, there = self.wish.entries, place.names(self.dst)
+        wrong = [entry for entry in entries.values() if place.problem(self.dst, entry)]
         gone = sorted(name for name in there if name in self.ours and name not in entries)
-        linkable.check_strangers(self.dst, [name for name in there if name not in self.ours], entries, wrong)
+        place.check_strangers(self.dst, [name for name in there if name not in self.ours], entries, wrong)
         if wrong or gone:
-            linkable.check_disk(self.dst, [entry.path for entry in wrong if entry.how == HARD])
+            place.check_disk(self.dst, [entry.path for entry in wrong if entry.how == HARD])
             self._refuse_used(wrong, gone)
             mountlist.withdraw(self.dst, [*self.ours, *entries])
             before = {staged.path: _stamps(staged) for staged in self.wish.folders}
@@ -192,7 +192,7 @@ def _link(entry: Entry, held: Held, temporary: str) -> None:
         raise AgentError("a staged file is missing", kind="integrity", where=entry.path, next="doit stage") from error
     except OSError as error:
         if error.errno == errno.EXDEV:
-            raise linkable.other_disk(entry.path, held.path) from error
+            raise place.other_disk(entry.path, held.path) from error
         if error.errno == errno.EMLINK:
             what = "a staged file has as many names as its file system allows"
             raise AgentError(what, where=entry.path, next="remove exports that are not used any more") from error

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from sparkbuild.agent.disk import patience, questions
-from sparkbuild.agent.export import wish as linkwish
-from sparkbuild.agent.export.wish import EMPTY, HARD, POINTER, Entry
+from sparkbuild.agent.export import linkwish
+from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.ledger import content, folder, ledger, links, mountlist
 from sparkbuild.agent.ledger.ledger import OURS, LedgerError, Link
 from sparkbuild.agent.wire.protocol import AgentError

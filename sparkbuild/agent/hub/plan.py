@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
-from sparkbuild.agent.hub import links as hublinks, repo as hubrepo
-from sparkbuild.agent.hub.links import Place
-from sparkbuild.agent.hub.repo import Entry, Tree
+from sparkbuild.agent.hub import repository
+from sparkbuild.agent.hub.links import Place, Way, blob_of, follow
+from sparkbuild.agent.hub.repository import Entry, Tree
 from sparkbuild.agent.ledger.ledger import Link
 from sparkbuild.agent.ledger.titles import title
 from sparkbuild.agent.source import downloads, shards, sparsecopy, whole
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.version import Version
+from sparkbuild.agent.source.versions import Version
 from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
@@ -57,14 +57,14 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     The source is only looked at: names, link texts, sizes of opened files. Raises AgentError, kind "config" for what is
     asked wrongly, "integrity" for a cache that is not whole or contradicts itself.
     """
-    place = hubrepo.find(inside(store, what["cache"]), what["repo"])
-    commit, ref = hubrepo.resolve(place, what["repo"], what.get("revision") or "main")
+    place = repository.find(inside(store, what["cache"]), what["repo"])
+    commit, ref = repository.resolve(place, what["repo"], what.get("revision") or "main")
     globs = list(what.get("skip") or [])
     wanted: list[Entry] = []
     skipped: list[Entry] = []
-    for entry in hubrepo.entries(place, commit):
+    for entry in repository.entries(place, commit):
         (skipped if matching(entry.path, globs) else wanted).append(entry)
-    asked = _Asked(place, what["repo"], commit, *hubrepo.tree(place, commit), wanted, skipped, globs)
+    asked = _Asked(place, what["repo"], commit, *repository.tree(place, commit), wanted, skipped, globs)
     _refuse_sparse(asked)
     _refuse_incomplete(asked)
     blobs = _blobs(asked)
@@ -75,7 +75,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     files = [file._replace(again=again) for file in files]
     links = [_link(asked, entry) for entry in wanted if entry.text]
     total = sum(file.size for file in files)
-    refs = {name for name in (ref, "main") if name and hubrepo.read_ref(place, name) == commit}
+    refs = {name for name in (ref, "main") if name and repository.read_ref(place, name) == commit}
     files += [_ref(name, commit) for name in sorted(refs)]
     if asked.tree is not None and not _left_out(asked):
         files.append(_tree(asked, asked.tree))
@@ -154,7 +154,7 @@ def _refuse_sparse(asked: _Asked) -> None:
 
 
 def _download(asked: _Asked) -> str:
-    return hubrepo.download(asked.place, asked.repo, asked.commit)
+    return repository.download(asked.place, asked.repo, asked.commit)
 
 
 def _unfinished(asked: _Asked, blobs: list[str]) -> str:
@@ -176,22 +176,22 @@ def _indexed(asked: _Asked) -> set[str]:
     return found
 
 
-def _way(asked: _Asked, entry: Entry) -> hublinks.Way:
+def _way(asked: _Asked, entry: Entry) -> Way:
     link = asked.path(entry.path)
     if not entry.text:
-        return hublinks.Way(link, (), whole=True)
-    way = hublinks.follow(asked.place, hublinks.blob_of(asked.place, link, entry.text, entry.target))
+        return Way(link, (), whole=True)
+    way = follow(asked.place, blob_of(asked.place, link, entry.text, entry.target))
     return way._replace(hops=(f"{link} -> {entry.text}", *way.hops))
 
 
 def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
     """Blob -> the file with its bytes and the first entry that wants it. Raises AgentError for links to nothing."""
     found: dict[str, tuple[str, Entry]] = {}
-    broken: list[tuple[Entry, str, hublinks.Way]] = []
+    broken: list[tuple[Entry, str, Way]] = []
     for entry in asked.wanted:
         if not entry.text:
             continue
-        blob = hublinks.blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)
+        blob = blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)
         _refuse_another(asked, entry, blob)
         if blob in found:
             continue
@@ -217,7 +217,7 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
 def _refuse_shared(asked: _Asked) -> None:
     """Two files of one sharded set with one blob, unless the commit itself has them so."""
     linked = [entry for entry in asked.wanted if entry.text and not asked.blob(entry.path)]
-    places = ((one.path, hublinks.blob_of(asked.place, asked.path(one.path), one.text, one.target)) for one in linked)
+    places = ((one.path, blob_of(asked.place, asked.path(one.path), one.text, one.target)) for one in linked)
     same = shards.with_one_content(places)
     if same is not None:
         one, other, blob = same
@@ -256,7 +256,7 @@ def _blob(asked: _Asked, name: str, found: tuple[str, Entry]) -> Wanted:
 
 def _version(asked: _Asked, file: str, entry: Entry) -> Version:
     """Of a file of the source. What the tree says of its size is only good for an early no: its hash decides."""
-    version = hubrepo.version_of(file)
+    version = repository.version_of(file)
     size = version.size
     wanted = asked.tree.size(entry.path) if asked.tree is not None else None
     if wanted not in (None, size):
@@ -297,7 +297,7 @@ def _real_files(asked: _Asked) -> list[Wanted]:
 
 
 def _link(asked: _Asked, entry: Entry) -> Link:
-    blob = hublinks.blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)
+    blob = blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)
     up = "../" * (2 + entry.path.count("/"))
     return Link(f"snapshots/{asked.commit}/{entry.path}", f"{up}blobs/{blob}")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked, write_json
 from sparkbuild.agent.disk.held import created, remove_tree
-from sparkbuild.agent.image import archives as assembled
+from sparkbuild.agent.image import archives
 from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.image.debs import add_links, add_package
 from sparkbuild.agent.image.layer import Layer
@@ -41,15 +41,15 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     os.makedirs(base, exist_ok=True)
     with locked(os.path.join(base, ".lock"), f"image {request['name']}"):
         part = f"{folder}{PART}"
-        assembled.sweep(base)
+        archives.sweep(base)
         with layerstore.writing(request["store"]):
             try:
                 receipt = _assemble(request, part, reporter)
             except BaseException:
                 remove_tree(part)
                 raise
-            assembled.finish(part, folder, reporter)
-        assembled.collect(request["store"], reporter)
+            archives.finish(part, folder, reporter)
+        archives.collect(request["store"], reporter)
         return {"bytes": receipt["bytes"]}
 
 

@@ -11,9 +11,9 @@ from sparkbuild.agent.docker.bydigest import have
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
 from sparkbuild.agent.docker.program import find
-from sparkbuild.agent.image import gates as imagegates
 from sparkbuild.agent.image.archives import built, engine_of
 from sparkbuild.agent.image.buildkit import BuildKit
+from sparkbuild.agent.image.gates import failure, run_gates, sweep
 from sparkbuild.agent.store.artifacts import sha256_of
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from sparkbuild.agent.wire.stopping import stoppable
@@ -58,12 +58,12 @@ class _Build:
             return found
         context = check_context(request)
         have_base(self.engine, request, self.reporter)
-        imagegates.sweep(self.client, request["name"])
+        sweep(self.client, request["name"])
         try:
             self.kit.build(context, part)
             layers = self._check(part)
-            gates = imagegates.run_gates(self.client, request["name"], part, request["gates"], self.reporter)
-            if error := imagegates.failure(request["name"], gates, self.kit.masked):
+            gates = run_gates(self.client, request["name"], part, request["gates"], self.reporter)
+            if error := failure(request["name"], gates, self.kit.masked):
                 raise error
             self._label(part, layers, gates)
         finally:

@@ -14,7 +14,7 @@ from sparkbuild.agent.disk.files import locked, write_json
 from sparkbuild.agent.disk.held import created, remove_tree
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
-from sparkbuild.agent.image import archives as assembled
+from sparkbuild.agent.image import archives
 from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.image.saved import Saved, saved
 from sparkbuild.agent.store import layerstore
@@ -35,18 +35,18 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     base = os.path.dirname(folder)
     os.makedirs(base, exist_ok=True)
     with locked(os.path.join(base, ".lock"), f"image {request['name']}"):
-        assembled.sweep(base)
+        archives.sweep(base)
         part = f"{folder}{PART}"
         os.makedirs(part)
         try:
             with layerstore.writing(request["store"]):
                 receipt = _export(request, part, reporter)
-                assembled.finish(part, folder, reporter)
+                archives.finish(part, folder, reporter)
         except BaseException:
             remove_tree(part)
             raise
         finally:
-            assembled.collect(request["store"], reporter)
+            archives.collect(request["store"], reporter)
         return {"bytes": receipt["bytes"], "layers": receipt["layers"]}
 
 

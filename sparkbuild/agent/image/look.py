@@ -27,9 +27,9 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     `other` is the newest image of the name with another key.
     """
     if query.get("kind") in {"docker", "prebuilt"}:
-        from sparkbuild.agent.docker import images as dockerimages  # noqa: PLC0415 - a node without docker images need not load it
+        from sparkbuild.agent.docker import images  # noqa: PLC0415 - a node without docker images need not load it
 
-        return dockerimages.observe(query)
+        return images.observe(query)
     folder = folder_of(query["store"], query["name"], query["key"][:12])
     receipt = read_receipt(folder)
     if receipt is None or receipt.get("key") != query["key"]:

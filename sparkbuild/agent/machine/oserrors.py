@@ -41,9 +41,9 @@ def full(error: OSError, path: str) -> dict[str, str]:
     near = nearest(path) if path.startswith("/") else ""
     if not near:
         return {**fields, "found": "", "next": "make room, then run again"}
-    from sparkbuild.agent.machine import mounts as disks  # noqa: PLC0415 - only for a message
+    from sparkbuild.agent.machine import mounts  # noqa: PLC0415 - only for a message
 
-    disk, mount = os.statvfs(near), disks.beneath(near)[0]
+    disk, mount = os.statvfs(near), mounts.beneath(near)[0]
     free = f"{disk.f_bavail * disk.f_frsize} bytes free on {mount}"
     if error.errno == errno.EDQUOT:
         me = user(os.geteuid())
@@ -63,10 +63,10 @@ def _mounted(path: str) -> dict[str, str]:
     """Another file system is mounted there, or something uses the name as a mount."""
     import shlex  # noqa: PLC0415 - only for a message
 
-    from sparkbuild.agent.machine import mounts as disks  # noqa: PLC0415 - as above
+    from sparkbuild.agent.machine import mounts  # noqa: PLC0415 - as above
     from sparkbuild.agent.machine.denied import nearest  # noqa: PLC0415 - as above
 
-    mount, file_system = disks.beneath(nearest(path))
+    mount, file_system = mounts.beneath(nearest(path))
     return {
         "found": f"a {file_system} is mounted on {mount}",
         "wanted": "one file system for the folder and all that is in it",
@@ -88,9 +88,9 @@ def standing(path: str) -> str:
 def _read_only(path: str) -> dict[str, str]:
     import shlex  # noqa: PLC0415 - only for a message
 
-    from sparkbuild.agent.machine import mounts as disks  # noqa: PLC0415 - as above
+    from sparkbuild.agent.machine import mounts  # noqa: PLC0415 - as above
 
-    mount, file_system = disks.beneath(path)
+    mount, file_system = mounts.beneath(path)
     return {
         "found": f"the {file_system} mounted on {mount} is read-only",
         "wanted": "a file system that may be written to",

@@ -10,7 +10,7 @@ import hashlib
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.rows import split as rowsplit
+from sparkbuild.agent.rows import rowsplit
 from sparkbuild.agent.rows.source import size_of
 from sparkbuild.agent.rows.tables import CONFIG, SCALE_BYTES, WEIGHT_BYTES, Model, Table
 from sparkbuild.agent.source import sparsecopy
@@ -134,10 +134,10 @@ def _check_split(split: Any, model: Model, keys: dict[str, Any]) -> None:
 def _folder(what: dict[str, Any], store: str) -> str:
     if "model" in what:
         return inside(store, what["model"])
-    from sparkbuild.agent.hub import repo as hubrepo  # noqa: PLC0415 - a model folder needs none of it
+    from sparkbuild.agent.hub import repository  # noqa: PLC0415 - a model folder needs none of it
 
-    place = hubrepo.find(inside(store, what["cache"]), what["repo"])
-    commit, _ = hubrepo.resolve(place, what["repo"], what.get("revision") or "main")
+    place = repository.find(inside(store, what["cache"]), what["repo"])
+    commit, _ = repository.resolve(place, what["repo"], what.get("revision") or "main")
     return f"{place.path}/snapshots/{commit}"
 
 

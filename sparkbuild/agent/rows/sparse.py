@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sparkbuild.agent.ledger.ledger import Extents
-from sparkbuild.agent.rows import split as rowsplit
+from sparkbuild.agent.rows import rowsplit
 from sparkbuild.agent.rows.packed import SHA256, Share, about_of, identity_of, shares, span
 from sparkbuild.agent.rows.tables import CONFIG, INDEX, Model
 from sparkbuild.agent.source.opened import Archives

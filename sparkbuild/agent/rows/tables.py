@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger.ledger import safe_name
-from sparkbuild.agent.rows import split as rowsplit
+from sparkbuild.agent.rows import rowsplit
 from sparkbuild.agent.source import downloads, safetensors, shards
 from sparkbuild.agent.source.safetensors import Header, Tensor
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.source.version import Version
+from sparkbuild.agent.source.versions import Version
 from sparkbuild.agent.wire.protocol import AgentError
 
 INDEX, CONFIG = "model.safetensors.index.json", "config.json"
@@ -42,7 +42,7 @@ _ENTRY = (
 
 class Shard(NamedTuple):
     """A file with a table in it. `link` is the text of its link ("" for a file of its own), `blob` the name of what it
-    links to in a hub cache, which says its content; `size` in bytes. `version`: see version.
+    links to in a hub cache, which says its content; `size` in bytes. `version`: see versions.
     """
 
     name: str

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
-from sparkbuild.agent.source.version import Version
+from sparkbuild.agent.source.versions import Version
 
 HUB, GIT = ".cache/huggingface", ".git"
 _DOWNLOAD = f"{HUB}/download/"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.source import version as versions
+from sparkbuild.agent.source import versions
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:

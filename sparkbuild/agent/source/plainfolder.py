@@ -1,8 +1,8 @@
 """What is wanted of a plain folder: regular files by globs over their paths in it, each under the same path.
 
 Links in the folder are followed as the kernel does and become regular files. Nobody can say what such a file is by
-content, so its identity is its path with its version (see version), as an *open* descriptor has it. It is asked for one
-thing only: is it still the file that was read then? When it is not, nothing of an earlier copy is continued or kept.
+content, so its identity is its path with its version (see versions), as an *open* descriptor has it. It is asked for
+one thing only: is it still the file that was read then? When it is not, nothing of an earlier copy is continued or kept.
 What is staged is never checked by it, but by its ledger.
 """
 
@@ -18,7 +18,7 @@ from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.ledger.ledger import OURS, SAFE_NAMES, safe_name
-from sparkbuild.agent.source import downloads, halfstaged, localdir, shards, version as versions, whole
+from sparkbuild.agent.source import downloads, halfstaged, localdir, shards, versions, whole
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.pages import Pages
-from sparkbuild.agent.source import version as versions
-from sparkbuild.agent.source.version import Version
+from sparkbuild.agent.source import versions
+from sparkbuild.agent.source.versions import Version
 from sparkbuild.agent.wire.protocol import AgentError
 
 
@@ -37,7 +37,7 @@ class Source(Protocol):
 class FileSource:
     """A plain file; see Source. Raises AgentError when it is not there or is not a regular file.
 
-    `version`: what it was when it was planned (see version), "" when nobody looked: it must still be that. A NAS that
+    `version`: what it was when it was planned (see versions), "" when nobody looked: it must still be that. A NAS that
     hiccups (EIO), or has lost the handle (ESTALE), is asked again, with the path opened anew: it must be the same file,
     in the same version. Several threads may read at once.
     """

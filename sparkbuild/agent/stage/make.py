@@ -15,7 +15,7 @@ from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import Record
 from sparkbuild.agent.ledger.part import Part
 from sparkbuild.agent.ledger.shape import Shape
-from sparkbuild.agent.source import overlap as itself
+from sparkbuild.agent.source import overlap
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource, Source
 from sparkbuild.agent.source.wish import Wanted
@@ -36,17 +36,17 @@ class Opener:
         self._guard = threading.Lock()
         self._peers: Peers | None = None
         if request.get("peers"):
-            from sparkbuild.agent.stage import peers as peersource  # noqa: PLC0415 - most nodes read for themselves
+            from sparkbuild.agent.stage import peers  # noqa: PLC0415 - most nodes read for themselves
 
-            self._peers = peersource.of_request(request, told, meter.halt)
+            self._peers = peers.of_request(request, told, meter.halt)
 
     def __call__(self, wanted: Wanted) -> Metered:
         """The source of one file. Raises AgentError."""
         if self._peers is None:
             return Metered(self._from_nas(wanted), self._meter)
-        from sparkbuild.agent.stage import peers as peersource  # noqa: PLC0415
+        from sparkbuild.agent.stage import peers  # noqa: PLC0415
 
-        return Metered(peersource.wrap(wanted, self._peers, lambda: self._from_nas(wanted)), self._meter)
+        return Metered(peers.wrap(wanted, self._peers, lambda: self._from_nas(wanted)), self._meter)
 
     def from_nas(self, wanted: Wanted) -> Metered:
         """The source of one file, whatever peers have."""
@@ -56,9 +56,9 @@ class Opener:
         """`copy`, and once more from the NAS alone when peers gave something else than the wanted content."""
         if self._peers is None or not isinstance(source, Metered):
             return copy(moved)
-        from sparkbuild.agent.stage import peers as peersource  # noqa: PLC0415
+        from sparkbuild.agent.stage import peers  # noqa: PLC0415
 
-        return peersource.checked(source.inner, known, moved, copy, part.remove)
+        return peers.checked(source.inner, known, moved, copy, part.remove)
 
     def _from_nas(self, wanted: Wanted) -> Source:
         with self._guard:  # archives are opened once for all
@@ -96,7 +96,7 @@ class Maker:
                 source = mended = Mended(path, task.record, source)
         try:
             _check_size(wanted, source)
-            itself.refuse_file(path, wanted, mended=task.do == REPAIR)
+            overlap.refuse_file(path, wanted, mended=task.do == REPAIR)
             if task.reclaim and self._tight:
                 with Held(self._dst) as held:
                     held.unlink(wanted.name)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkbuild.agent.ledger.ledger import Ledger
-from sparkbuild.agent.source.version import moment
+from sparkbuild.agent.source.versions import moment
 from sparkbuild.agent.source.wish import Wanted
 from sparkbuild.agent.wire.protocol import AgentError
 

@@ -22,7 +22,7 @@ from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import Ledger, Record
 from sparkbuild.agent.ledger.part import ENDS, stem
 from sparkbuild.agent.ledger.titles import Titles
-from sparkbuild.agent.source import overlap as itself, unchanged as still
+from sparkbuild.agent.source import overlap, unchanged
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.plan import check_archive, of_request
 from sparkbuild.agent.source.wish import Wanted, Wish
@@ -158,7 +158,7 @@ class _Staging:
         records, proven, maker = self._make(tasks)
         adopted = sum(1 for task in tasks if task.do == KEEP and task.text)
         linked_anew = links.make(self.dst, wrong)
-        seen = still.seen(self.wish)
+        seen = unchanged.seen(self.wish)
         # Of 100,000 files these are much, and looking at the source again and the ledger come on top.
         del tasks, todo
         self.wish.files.clear()
@@ -190,12 +190,12 @@ class _Staging:
         """A name of a source file in this folder, a hard link, goes before anything is read: later, that the source has
         one name less would be taken for a change of it.
         """
-        if self.request["what"]["kind"] in still.PINNED:
+        if self.request["what"]["kind"] in unchanged.PINNED:
             return
         same = [item for item in self.wish.files if _has_names(path := f"{self.dst}/{item.name}")
-                and itself.is_its_source(path, item)]  # fmt: skip
+                and overlap.is_its_source(path, item)]  # fmt: skip
         for item in same:
-            itself.refuse_file(f"{self.dst}/{item.name}", item)
+            overlap.refuse_file(f"{self.dst}/{item.name}", item)
         if same:
             self._refuse_used([item.name for item in same])
             with Held(self.dst) as held:
@@ -260,8 +260,8 @@ class _Staging:
         """No file goes, is replaced or becomes ours that a wanted file is read from."""
         for task in tasks:
             if task.do != KEEP or task.text:
-                itself.refuse_file(f"{self.dst}/{task.wanted.name}", task.wanted, mended=task.do == REPAIR)
-        itself.refuse_gone(self._paths(gone), (task.wanted for task in tasks if task.do in (COPY, REPAIR)))
+                overlap.refuse_file(f"{self.dst}/{task.wanted.name}", task.wanted, mended=task.do == REPAIR)
+        overlap.refuse_gone(self._paths(gone), (task.wanted for task in tasks if task.do in (COPY, REPAIR)))
 
     def _refuse_used(self, names: list[str]) -> None:
         """A file that exports have too is not taken away or replaced under a lane: that moves its link count."""
@@ -315,8 +315,8 @@ class _Staging:
 
     def _check_source(self, seen: dict[str, int], maker: Maker) -> None:
         try:
-            still.check(self.request, seen)
-        except still.ChangedError as error:
+            unchanged.check(self.request, seen)
+        except unchanged.ChangedError as error:
             maker.forget(error.names)
             raise
 

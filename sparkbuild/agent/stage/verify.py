@@ -27,7 +27,7 @@ from sparkbuild.agent.ledger.index import before
 from sparkbuild.agent.ledger.ledger import Ledger, Record
 from sparkbuild.agent.ledger.shape import END, Shape
 from sparkbuild.agent.ledger.titles import Titles
-from sparkbuild.agent.source import overlap as itself
+from sparkbuild.agent.source import overlap
 from sparkbuild.agent.stage.streams import each
 from sparkbuild.agent.wire.protocol import Reporter
 
@@ -178,7 +178,7 @@ class _Look:
         stamp = stamps.of(found)
         text, size = self.access.problem(found), 0 if self.access.can_mend(found) else record.data
         if not text and found.st_nlink > 1 and self.known.get(record.name) != stamp:
-            is_source = itself.was_read_from(found, record, self.query.get("what") or {}, self.query.get("store", ""))
+            is_source = overlap.was_read_from(found, record, self.query.get("what") or {}, self.query.get("store", ""))
             text, size = "is a hard link of its source: a write to one changes both" if is_source else "", record.data
         if text:
             self._problem(record, text, size)

@@ -305,7 +305,7 @@ def test_a_kill_anywhere_leaves_nothing_that_looks_whole_and_a_rerun_finishes(
 def test_who_waited_for_the_folder_stages_into_a_new_one(store: Path, dst: Path, make: Make) -> None:
     request = staged(store, dst, {"a.bin": make("a.bin", MIB)})
     shim = (
-        "import time\nfrom sparkbuild.agent.evict import evict as evict\nreal = evict._remove\n"
+        "import time\nfrom sparkbuild.agent.evict import evict\nreal = evict._remove\n"
         "def slow(*args):\n    time.sleep(1.5)\n    return real(*args)\nevict._remove = slow\n"
     )
     process = start("evict", {"store": str(store), "dsts": [str(dst)]}, shim=shim)

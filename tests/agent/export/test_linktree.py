@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.export import look as linked
+from sparkbuild.agent.export import look
 from tests.agent.driver import CHUNK, entry
 from tests.agent.exports import PAGES, Site, safetensors
 from tests.staging.hubcache import OTHER, REAL
@@ -281,7 +281,7 @@ def test_what_is_seen(site: Site, spoil: object, text: str) -> None:
     found = site.texts()
     assert any(one.startswith(text) for one in found), found
     whole = {"store": str(site.store), "dst": str(site.dst), "what": site.tree("page15/*"), "full": True}
-    assert {one["text"] for one in linked.observe(whole)["problems"]} >= set(found)
+    assert {one["text"] for one in look.observe(whole)["problems"]} >= set(found)
 
 
 def test_a_full_look_holds_a_manifest_against_the_ledgers(site: Site) -> None:
@@ -289,11 +289,11 @@ def test_a_full_look_holds_a_manifest_against_the_ledgers(site: Site) -> None:
     site.mirrored("page15/*")
     site.made(site.tree("page15/*"))
     whole = {"store": str(site.store), "dst": str(site.dst), "what": site.tree("page15/*"), "full": True}
-    assert linked.observe(whole)["problems"] == []
+    assert look.observe(whole)["problems"] == []
     (site.dst / SHARD).unlink()
     edited(site.dst, lambda made: made.update(files=[one for one in made["files"] if one["name"] != SHARD]))
     assert site.texts(site.tree("page15/*")) == []
-    assert [one["text"] for one in linked.observe(whole)["problems"]] == [f"{SHARD} is staged otherwise by now"]
+    assert [one["text"] for one in look.observe(whole)["problems"]] == [f"{SHARD} is staged otherwise by now"]
 
 
 def test_a_composed_folder_that_is_not_as_it_was(site: Site, tmp_path: Path) -> None:
@@ -304,10 +304,10 @@ def test_a_composed_folder_that_is_not_as_it_was(site: Site, tmp_path: Path) -> 
     site.mirrored()
     site.made(site.composed(over))
     whole = {"store": str(site.store), "dst": str(site.dst), "what": site.composed(over), "full": True}
-    assert linked.observe(whole)["problems"] == []
+    assert look.observe(whole)["problems"] == []
     linked_to(site.dst / "config.json", "/srv/models/other.json")
     (over / SHARD).unlink()
-    texts = [one["text"] for one in linked.observe(whole)["problems"]]
+    texts = [one["text"] for one in look.observe(whole)["problems"]]
     assert f"{SHARD}: the staged file {over / SHARD} is missing" in texts
     assert f"config.json leads to '/srv/models/other.json', wanted '{site.blob('config.json')}'" in texts
 

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from sparkbuild.agent.export import make as linktree
+from sparkbuild.agent.export import make
 from sparkbuild.agent.ledger import ledger
 from sparkbuild.agent.stage import verify
 from tests.agent.driver import Silent, entry, key
@@ -24,7 +24,7 @@ def killed(site: Site, before: dict[str, Any] | None, what: dict[str, Any], fold
     for nth in range(1, 300):
         shutil.rmtree(site.dst, ignore_errors=True)
         if before is not None:
-            linktree.run(site.request(before), Silent())
+            make.run(site.request(before), Silent())
         answer = site.export(what, shim=SHIM.format(nth=nth))
         if answer.code == 0:
             return nth - 1
@@ -32,7 +32,7 @@ def killed(site: Site, before: dict[str, Any] | None, what: dict[str, Any], fold
         fact = site.look(what)
         if fact["present"] and before is None:
             assert fact["problems"] == []
-        linktree.run(site.request(what), Silent())
+        make.run(site.request(what), Silent())
         done = site.look(what)
         assert (done["present"], done["problems"]) == (True, [])
         assert sorted(os.listdir(site.dst / ".sparkbuild")) == ["lock", "mounts.json"]

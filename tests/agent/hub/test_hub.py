@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent.disk import nas
-from sparkbuild.agent.hub import plan as hub
+from sparkbuild.agent.hub import plan
 from sparkbuild.agent.source import shards
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.plan import of_request
@@ -498,7 +498,7 @@ def test_names_that_no_cache_has(source: Path) -> None:
     usual(source)
     for repo in ("../x", "a/b/c", "a--b", "", "/etc"):
         with pytest.raises(AgentError, match="no name of a repository"):
-            hub.wish({"kind": "hub-mirror", "cache": str(source), "repo": repo}, "/", Archives())
+            plan.wish({"kind": "hub-mirror", "cache": str(source), "repo": repo}, "/", Archives())
 
 
 def test_unfinished_files_in_a_snapshot(source: Path) -> None:
@@ -540,7 +540,7 @@ def test_a_link_that_is_changed_during_the_copy(source: Path, mirror: Mirror) ->
     other.write_bytes(b"{}")
     change = f"import os; os.unlink({str(link)!r}); os.symlink('../../blobs/{other.name}', {str(link)!r})"
     shim = (
-        "from sparkbuild.agent.ledger import links as links\nreal = links.make\n"
+        "from sparkbuild.agent.ledger import links\nreal = links.make\n"
         f"def make(*args):\n    {change}\n    return real(*args)\nlinks.make = make"
     )
     what = {"kind": "hub-mirror", "cache": str(source), "repo": REPO, "revision": "main", "skip": []}

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import tomli
 
-from sparkbuild.agent.rows import split as rowsplit, tables
+from sparkbuild.agent.rows import rowsplit, tables
 from sparkbuild.agent.rows.packed import wish
 from sparkbuild.agent.rows.source import header_of
 from sparkbuild.agent.source.opened import Archives

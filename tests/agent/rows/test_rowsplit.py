@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from sparkbuild.agent.rows import split as rowsplit
-from sparkbuild.agent.rows.split import engram, even, heads, is_prime, primes, ranges
+from sparkbuild.agent.rows import rowsplit
+from sparkbuild.agent.rows.rowsplit import engram, even, heads, is_prime, primes, ranges
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.staging.checkpoint import heads_of
 from tests.staging.readers import tile

@@ -196,7 +196,7 @@ CHANGES = {
 def test_what_changed_in_the_source_meanwhile(top: Path, tmp_path: Path, kind: str) -> None:
     change, told = CHANGES[kind]
     shim = (
-        "import os\nfrom sparkbuild.agent.ledger import links as links\nreal = links.make\n"
+        "import os\nfrom sparkbuild.agent.ledger import links\nreal = links.make\n"
         f"def make(*args):\n    {change.format(top=str(top))}\n    return real(*args)\nlinks.make = make"
     )
     what = {"kind": "folder", "path": str(top), "members": [], "skip": []}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent import main
-from sparkbuild.agent.image import gates as imagegates
+from sparkbuild.agent.image import gates
 from sparkbuild.agent.image.buildkit import BuildKit
 from sparkbuild.agent.wire.protocol import Reporter
 
@@ -48,7 +48,7 @@ def test_gates_need_no_temporary_file(tmp_path: Path, script: str, ok: bool, tex
     program.chmod(0o755)
     client: Any = SimpleNamespace(path=str(program), env={"PATH": "/usr/bin:/bin"})
     gate = {"id": "g", "command": ["x"], "expect": "", "timeout": 10.0, "env": {}}
-    (found,) = imagegates.run_gates(client, "x", "x:part", [gate], Reporter())
+    (found,) = gates.run_gates(client, "x", "x:part", [gate], Reporter())
     assert found["ok"] is ok
     assert found["text"].endswith(text)
 

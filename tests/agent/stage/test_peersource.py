@@ -31,7 +31,7 @@ def read(self, view, offset):
     taken += got
     return got
 sources.FileSource.read = read
-from sparkbuild.agent.wire import protocol as protocol
+from sparkbuild.agent.wire import protocol
 emit = protocol.Reporter.emit
 def telling(self, event, **fields):
     if event in ("result", "error"):

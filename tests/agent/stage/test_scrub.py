@@ -211,7 +211,7 @@ def test_a_cursor_that_is_none_begins_anew(store: Path, dst: Path, make: Make, t
 def test_a_kill_loses_little(store: Path, dst: Path, make: Make) -> None:
     staged(dst, make, {"a.bin": 300 * MIB})
     shim = (
-        "import os\nfrom sparkbuild.agent.stage import scrub as scrub\nreal = scrub._Scrub._save\ncount = 0\n"
+        "import os\nfrom sparkbuild.agent.stage import scrub\nreal = scrub._Scrub._save\ncount = 0\n"
         "def die(*args):\n    global count\n    real(*args)\n    count += 1\n    os._exit(9) if count == 1 else None\n"
         "scrub._Scrub._save = die\n"
     )
@@ -233,7 +233,7 @@ def test_two_scrubs_do_not_read_the_same_at_once(store: Path, dst: Path, make: M
 def test_it_has_idle_priority(store: Path, dst: Path, make: Make) -> None:
     staged(dst, make, {"a.bin": MIB})
     shim = (
-        "import os, ctypes, sys\nfrom sparkbuild.agent.stage import scrub as scrub\nreal = scrub._Scrub.go_on\n"
+        "import os, ctypes, sys\nfrom sparkbuild.agent.stage import scrub\nreal = scrub._Scrub.go_on\n"
         "def look(*args):\n"
         "    number = {'x86_64': 252, 'aarch64': 31}[os.uname().machine]\n"
         "    found = ctypes.CDLL(None).syscall(number, 1, 0)\n"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent.ledger import ledger, stamps
-from sparkbuild.agent.stage import adopt as foreign
+from sparkbuild.agent.stage import adopt
 from tests.agent.driver import (
     CHUNK,
     Silent,
@@ -150,11 +150,11 @@ def test_a_damaged_ledger_makes_no_strangers(dst: Path, make: Make) -> None:
 
 
 def test_a_quick_look_takes_first_last_and_64_others() -> None:
-    picks = foreign._some(list(range(1000)))
+    picks = adopt._some(list(range(1000)))
     assert (len(picks), picks[0], picks[-1]) == (66, 0, 999)
     assert picks == sorted(picks)
-    assert picks != foreign._some(list(range(1000)))
-    assert foreign._some([3, 4, 9]) == [3, 4, 9]
+    assert picks != adopt._some(list(range(1000)))
+    assert adopt._some([3, 4, 9]) == [3, 4, 9]
 
 
 @pytest.mark.parametrize("name", ["sha256", "sha1"])

@@ -124,7 +124,7 @@ def test_who_waits_while_another_one_fails_stages(tmp_path: Path, store: Path, m
     dst = tmp_path / "deep/models"
     request = request_for(dst, {"a.bin": make("a.bin", MIB)}, store=str(store), owner=OWNER)
     slow = (
-        "import time\nfrom sparkbuild.agent.stage import stage as stage\nreal = stage._Staging._check_room\n"
+        "import time\nfrom sparkbuild.agent.stage import stage\nreal = stage._Staging._check_room\n"
         "def late(*args):\n    time.sleep(0.05)\n    return real(*args)\nstage._Staging._check_room = late\n"
     )
     other = request_for(dst, {"b.bin": make("b.bin", MIB)}, "b", store=str(store), owner=OWNER, min_free=MUCH)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.source import version as versions
+from sparkbuild.agent.source import versions
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.source.version import Version
+from sparkbuild.agent.source.versions import Version
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.agent.driver import CHUNK, call, entry, key, list_of, look_here, problems
 from tests.staging.checkpoint import make as make_model

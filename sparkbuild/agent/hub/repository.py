@@ -9,11 +9,11 @@ import stat
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.disk import nas
-from sparkbuild.agent.hub import links as hublinks
+from sparkbuild.agent.hub import links
 from sparkbuild.agent.hub.links import HASH, Place
 from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
-from sparkbuild.agent.source import version as versions
-from sparkbuild.agent.source.version import Version
+from sparkbuild.agent.source import versions
+from sparkbuild.agent.source.versions import Version
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.agent.wire.words import shown
 
@@ -193,7 +193,7 @@ def entries(place: Place, commit: str) -> list[Entry]:
             if not text and nas.is_folder(f"{top}/{path}"):
                 folders.append(f"{path}/")
             elif text or not name.endswith(".incomplete"):
-                target = hublinks.target(place, f"{top}/{path}", text, seen) if text else ""
+                target = links.target(place, f"{top}/{path}", text, seen) if text else ""
                 found.append(Entry(path, text, target))
     return sorted(found)
 

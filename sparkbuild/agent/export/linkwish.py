@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
-from sparkbuild.agent.hub import links as hublinks, repo as hubrepo
+from sparkbuild.agent.hub import links, repository
 from sparkbuild.agent.ledger import ledger, stamps
 from sparkbuild.agent.ledger.ledger import Ledger, Record
 from sparkbuild.agent.source import safetensors, shards
@@ -162,9 +162,9 @@ def tree_is_linked(what: dict[str, Any], store: str) -> bool:
     """
     source = what["source"]
     try:
-        place = hubrepo.find(inside(store, source["cache"]), source["repo"])
-        commit, _ = hubrepo.resolve(place, source["repo"], source["revision"])
-        paths = [entry.path for entry in hubrepo.entries(place, commit)]
+        place = repository.find(inside(store, source["cache"]), source["repo"])
+        commit, _ = repository.resolve(place, source["repo"], source["revision"])
+        paths = [entry.path for entry in repository.entries(place, commit)]
     except (AgentError, OSError):
         return True
     part, where = _part(what, commit), f"{place.path}/snapshots/{commit}"
@@ -205,8 +205,8 @@ def _refuse_idle(part: _Subtree, where: str, paths: list[str]) -> None:
 
 def _bound(source: dict[str, Any], store: str, part: _Subtree, there: set[str]) -> dict[str, str]:
     """The files at the source that are wanted and not in the mirror: name -> the regular file with its bytes."""
-    place = hubrepo.find(inside(store, source["cache"]), source["repo"])
-    entries = hubrepo.entries(place, part.commit)
+    place = repository.find(inside(store, source["cache"]), source["repo"])
+    entries = repository.entries(place, part.commit)
     if not entries:
         raise AgentError(
             "the source has not the commit that was mirrored, so its files cannot be bound",
@@ -219,12 +219,12 @@ def _bound(source: dict[str, Any], store: str, part: _Subtree, there: set[str]) 
     return {name: _file(place, part.commit, entry) for name, entry in wanted.items() if name and name not in there}
 
 
-def _file(place: hublinks.Place, commit: str, entry: hubrepo.Entry) -> str:
+def _file(place: links.Place, commit: str, entry: repository.Entry) -> str:
     """Where the bytes of a snapshot's path are. Raises AgentError when that is no regular file."""
     link = f"{place.path}/snapshots/{commit}/{entry.path}"
     file = link
     if entry.text:
-        way = hublinks.follow(place, hublinks.blob_of(place, link, entry.text, entry.target))
+        way = links.follow(place, links.blob_of(place, link, entry.text, entry.target))
         file = way.file
         if not way.whole:
             raise AgentError(
@@ -234,7 +234,7 @@ def _file(place: hublinks.Place, commit: str, entry: hubrepo.Entry) -> str:
                 found="; ".join((f"{link} -> {entry.text}", *way.hops)),
                 next="download that file again, or narrow `binds`",
             )
-    hubrepo.version_of(file)
+    repository.version_of(file)
     return file
 
 
