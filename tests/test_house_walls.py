@@ -118,7 +118,7 @@ def test_no_package_is_in_a_circle() -> None:
     [
         ("agent.ledger.index", "agent.disk.files", True),
         ("agent.ledger.index", "agent.ledger", True),
-        ("agent.ledger.index", "agent.lane.record", False),
+        ("agent.ledger.index", "agent.lane.records", False),
         ("agent.docker.images", "agent.image.archives", False),
         ("agent.image.archives", "agent.docker.images", True),
         ("agent.wire.records", "agent.disk.files", False),

@@ -10,7 +10,7 @@ from typing import Any
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.lane.record import runs, shelf_of
+from sparkbuild.agent.lane.records import runs, shelf_of
 from sparkbuild.agent.machine.procs import Glance
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
@@ -22,7 +22,7 @@ OBSERVERS = {
     "image": "image.look",
     "staged": "stage.verify",
     "export": "export.look",
-    "lane": "lane.record",
+    "lane": "lane.records",
     "node": "node",
     "preflight": "lane.preflight",
     "network": "machine.network",

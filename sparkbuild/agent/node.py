@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sparkbuild.agent.docker.engine import SOCKET
 from sparkbuild.agent.docker.fact import docker_fact, no_docker
 from sparkbuild.agent.docker.ours import ALIVE, not_serving
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.lane.marked import strangers, unrecorded
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.machine.gpus import gpus
@@ -49,9 +49,9 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
 
     cards, driver = seen("gpus", ([], ""))
     docker: DockerFact = seen("docker", no_docker(problems.get("docker", "")))
-    records, unread = lanes.every(query["store"])
-    rows = [_row(name, found, docker) for name, found in records.items()]
-    elsewhere = unrecorded(query["store"], {one.get("log", "") for one in records.values()}, glance)
+    by_recipe, unread = records.every(query["store"])
+    rows = [_row(name, found, docker) for name, found in by_recipe.items()]
+    elsewhere = unrecorded(query["store"], {one.get("log", "") for one in by_recipe.values()}, glance)
     fact = {
         **seen("system", {}),
         "disks": seen("disks", {}),
@@ -73,19 +73,19 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
 
 def lane_rows(store: str, docker: DockerFact) -> list[LaneRow]:
     """A row for each lane that was ever launched here. `alive` is None where docker does not say."""
-    return [_row(name, found, docker) for name, found in lanes.every(store)[0].items()]
+    return [_row(name, found, docker) for name, found in records.every(store)[0].items()]
 
 
 def _row(name: str, found: LaneRecord, docker: DockerFact) -> LaneRow:
     container, again = found.get("container", ""), ""
     alive: bool | None
-    if lanes.in_docker(found):
+    if records.in_docker(found):
         box = next((one for one in docker["containers"] if one["id"] == container and one["state"] in ALIVE), None)
         alive = None if docker["problem"] else box is not None
         state = {"Status": box["state"], "StartedAt": box.get("started", "")} if box is not None else {}
         again = not_serving(state, found)
     else:
-        alive = lanes.alive(found)
+        alive = records.alive(found)
     return {
         "recipe": name,
         "runtime": found.get("runtime", "process"),

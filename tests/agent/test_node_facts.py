@@ -17,7 +17,7 @@ import pytest
 
 from sparkbuild.agent import node
 from sparkbuild.agent.docker.fact import docker_fact, gives_gpus, no_docker, uses_gpu
-from sparkbuild.agent.lane.record import write
+from sparkbuild.agent.lane.records import write
 from sparkbuild.agent.machine import gpus, hcas, mounts as disks, network, system
 from sparkbuild.agent.machine.procs import boot_id, start_ticks
 from sparkbuild.agent.machine.together import together

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkbuild.agent import facts
-from sparkbuild.agent.lane import record
+from sparkbuild.agent.lane import records
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.rpc.reply import Reply
 from tests.parsers.near import bounded, damaged, json_like
@@ -22,7 +22,7 @@ EVENTS: list[dict[str, Any]] = [
     {"event": "error", "kind": "node", "what": "it failed", "where": "/x", "found": "a", "wanted": "b", "next": "c"},
 ]
 LANE = {
-    "format": record.LANE_FORMAT, "recipe": "alpha", "runtime": "process", "launch": "1", "rank": 0, "world_size": 1,
+    "format": records.LANE_FORMAT, "recipe": "alpha", "runtime": "process", "launch": "1", "rank": 0, "world_size": 1,
     "key": "0" * 64, "parts": {"port": 1}, "container": "", "pid": 4_000_000, "start_ticks": 5, "boot_id": "x",
     "argv": ["a"], "uses": [], "host": "127.0.0.1", "port": 0, "model_id": "m", "protect": False, "lock": "",
     "log": "lanes/alpha/1.log", "launched_at": 1.0, "ready": None, "gates": None, "served_at": None,
@@ -75,4 +75,4 @@ def test_the_head_of_an_answer_of_an_engine(answer: bytes) -> None:
     from tests.parsers.served import tcp  # noqa: PLC0415 - only here
 
     with tcp(answer) as port, bounded():
-        json.dumps(record._answers({**LANE, "port": port}, ["127.0.0.1"]))  # type: ignore[arg-type]
+        json.dumps(records._answers({**LANE, "port": port}, ["127.0.0.1"]))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.evict import attached
 from sparkbuild.agent.evict.inventory import Contents, contents
 from sparkbuild.agent.evict.place import Place
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.lane.uses import used
 from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, obstacles, stamps
 from sparkbuild.agent.ledger.draft import Draft
@@ -66,7 +66,7 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
         for one in exported:  # exports first: so does who makes one
             locks.enter_context(folder.locked(one.dst, _busy))
         locks.enter_context(folder.locked(dst, _busy))
-        found = used(store, (dst, *(one.dst for one in exported)), lanes.shelf_of(request))
+        found = used(store, (dst, *(one.dst for one in exported)), records.shelf_of(request))
         if found:
             raise _RefusedError(found)
         try:

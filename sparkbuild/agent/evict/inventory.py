@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sparkbuild.agent.disk import patience, questions
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.evict.attached import Export, exports, names_of, of
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.lane.uses import used
 from sparkbuild.agent.ledger import folder, index, ledger
 from sparkbuild.agent.ledger.draft import Draft
@@ -39,8 +39,8 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         found = index.entries(store)
     attached = exports(store)
     alone = {one.dst for one in attached}
-    protected = {name for name, found in lanes.every(store)[0].items() if found.get("protect")}
-    shelf = lanes.shelf_of(query)
+    protected = {name for name, found in records.every(store)[0].items() if found.get("protect")}
+    shelf = records.shelf_of(query)
     looks = [_bounded(query["store"], one, of(attached, one.dst), shelf) for one in found if one.dst not in alone]
     made = {one.dst: list(one.folders) for one in attached}
     return {

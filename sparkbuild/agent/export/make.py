@@ -20,7 +20,7 @@ from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.export import linkwish, place
 from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
 from sparkbuild.agent.lane import uses
-from sparkbuild.agent.lane.record import shelf_of
+from sparkbuild.agent.lane.records import shelf_of
 from sparkbuild.agent.ledger import folder, mountlist, noting, obstacles, stamps
 from sparkbuild.agent.ledger.ledger import OURS, LedgerError
 from sparkbuild.agent.ledger.part import stem

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked
-from sparkbuild.agent.lane import launch, record as lanes, stop
+from sparkbuild.agent.lane import launch, records, stop
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request: the fields of a LaneRecord that a launch decides. Result {"record": LaneRecord}. Errors as of launch."""
     store, recipe = request["store"], request["recipe"]
-    folder = lanes.folder(store, recipe)
+    folder = records.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
     with locked(os.path.join(folder, "lock"), f"lane {recipe}"):
-        before = lanes.record(store, recipe)
-        if before is not None and lanes.alive(before, lanes.shelf_of(request)):
-            what = f"container {before['container'][:12]}" if lanes.in_docker(before) else f"process {before['pid']}"
+        before = records.record(store, recipe)
+        if before is not None and records.alive(before, records.shelf_of(request)):
+            what = f"container {before['container'][:12]}" if records.in_docker(before) else f"process {before['pid']}"
             raise AgentError(f"lane {recipe} already runs", kind="engine", found=what)
-        if before is not None and (left := lanes.members(before)):  # of a process: nobody would find them any more
+        if before is not None and (left := records.members(before)):  # of a process: nobody would find them any more
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, launch.LEFT_GRACE)
         with launch.one_at_a_time(store):
@@ -36,7 +36,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
 def _write(request: dict[str, Any]) -> LaneRecord:
     record: LaneRecord = {
-        "format": lanes.LANE_FORMAT,
+        "format": records.LANE_FORMAT,
         "recipe": request["recipe"],
         "runtime": "docker",
         "launch": request["launch"],
@@ -57,11 +57,11 @@ def _write(request: dict[str, Any]) -> LaneRecord:
         "lock": request.get("lock", ""),
         "log": "",
         "launched_at": time.time(),
-        "launched_uptime": lanes.uptime(),
+        "launched_uptime": records.uptime(),
         "ready": None,
         "gates": None,
         "served_at": None,
         "stopped_at": None,
     }
-    lanes.write(request["store"], record)
+    records.write(request["store"], record)
     return record

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked
 from sparkbuild.agent.disk.held import Held
-from sparkbuild.agent.lane import record as lanes, served, stop
+from sparkbuild.agent.lane import records, served, stop
 from sparkbuild.agent.lane.ending import oom_kills
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -43,14 +43,16 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     "port" when the port is held, "engine" when a lane of this recipe still runs.
     """
     store, recipe = request["store"], request["recipe"]
-    folder = lanes.folder(store, recipe)
+    folder = records.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
     with locked(os.path.join(folder, "lock"), f"lane {recipe}"):
-        before = lanes.record(store, recipe)
-        if before is not None and lanes.alive(before, lanes.shelf_of(request) if lanes.in_docker(before) else None):
-            what = f"container {before['container'][:12]}" if lanes.in_docker(before) else f"process {before['pid']}"
+        before = records.record(store, recipe)
+        if before is not None and records.alive(
+            before, records.shelf_of(request) if records.in_docker(before) else None
+        ):
+            what = f"container {before['container'][:12]}" if records.in_docker(before) else f"process {before['pid']}"
             raise AgentError(f"lane {recipe} already runs", kind="engine", found=what)
-        if before is not None and (left := lanes.members(before)):
+        if before is not None and (left := records.members(before)):
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, LEFT_GRACE)
         with one_at_a_time(store):
@@ -98,9 +100,9 @@ def check_port(request: dict[str, Any]) -> None:
     while (holder := procs.holder(port)) is not None and not holder["pid"] and time.monotonic() < deadline:
         time.sleep(0.05)
     if holder is None:
-        holder = lanes.launched_on(lanes.every(store)[0], request["recipe"], port)
+        holder = records.launched_on(records.every(store)[0], request["recipe"], port)
     else:
-        holder = lanes.named(store, holder, port, socket)
+        holder = records.named(store, holder, port, socket)
     if holder is None:
         return
     lane = holder["lane"]
@@ -121,7 +123,7 @@ def check_port(request: dict[str, Any]) -> None:
 def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     env |= request["env"]
-    name, _, value = lanes.mark(log).partition("=")
+    name, _, value = records.mark(log).partition("=")
     env[name] = value
     argv = [str(item) for item in request["argv"]]
     go_read, go_write = os.pipe()
@@ -145,7 +147,7 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
                 pipe.write(json.dumps(argv).encode())
         pid = _told(told_read)
         record = _record(request, argv, log, pid)
-        lanes.write(store, record)
+        records.write(store, record)
         os.write(go_write, b"1")
     finally:
         for descriptor in (go_read, go_write, told_read, told_write):
@@ -157,7 +159,7 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
 def _record(request: dict[str, Any], argv: list[str], log: str, pid: int) -> LaneRecord:
     """The record of a process that waits to be let go."""
     return {
-        "format": lanes.LANE_FORMAT,
+        "format": records.LANE_FORMAT,
         "recipe": request["recipe"],
         "runtime": "process",
         "launch": request["launch"],
@@ -179,7 +181,7 @@ def _record(request: dict[str, Any], argv: list[str], log: str, pid: int) -> Lan
         "log": log,
         "launched_at": time.time(),
         "oom_kills": oom_kills(),
-        "launched_uptime": lanes.uptime(),
+        "launched_uptime": records.uptime(),
         "ready": None,
         "gates": None,
         "served_at": None,

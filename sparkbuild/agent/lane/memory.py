@@ -6,7 +6,7 @@ import os
 import subprocess
 from typing import Any
 
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.machine.system import number, text
 
 PATIENCE = 5.0  # seconds for nvidia-smi
@@ -17,14 +17,14 @@ def held(store: str, recipe: str, docker: str) -> int:
     """Bytes, 0 when it does not run or does not let itself be measured: its processes' or its container's, and what
     these hold of a GPU, which on a machine of shared memory is memory like any other.
     """
-    found = lanes.record(store, recipe)
+    found = records.record(store, recipe)
     if found is None:
         return 0
-    if lanes.in_docker(found):
+    if records.in_docker(found):
         group = _group(_pid_of(found["container"], docker))
         pids = {int(pid) for pid in text(f"{group}/cgroup.procs").split()} if group else set()
         return (_of_group(group) + _on_gpu(pids)) if group else 0
-    pids = lanes.members(found)
+    pids = records.members(found)
     return sum(map(_of_process, pids)) + _on_gpu(pids)
 
 

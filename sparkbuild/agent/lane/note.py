@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sparkbuild.agent.lane import record as lanes, served
+from sparkbuild.agent.lane import records, served
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _TIMES = ("served_at", "stopped_at")
@@ -17,7 +17,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     a time, any value but None and 0 means now: all times of a record are by one clock, this node's.
     """
     del reporter
-    found = lanes.record(request["store"], request["recipe"])
+    found = records.record(request["store"], request["recipe"])
     if found is None or found.get("launch", "") != request["launch"]:
         raise AgentError(f"lane {request['recipe']} was replaced meanwhile", kind="engine")
     for field in _FIELDS:
@@ -25,10 +25,10 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             found[field] = request["set"][field]  # type: ignore[literal-required]
         if field in _TIMES and request["set"].get(field):
             found[field] = time.time()  # type: ignore[literal-required]
-    if "ready" in request["set"] and lanes.in_docker(found):  # what is ready is what runs now, whoever started it
-        shelf = lanes.shelf_of(request)
+    if "ready" in request["set"] and records.in_docker(found):  # what is ready is what runs now, whoever started it
+        shelf = records.shelf_of(request)
         box = shelf.box(found["container"])
         found["started"] = str((shelf.state(box) if box else {}).get("StartedAt") or found.get("started", ""))
-    lanes.write(request["store"], found)
+    records.write(request["store"], found)
     served.note_served(request)
     return {"record": found}

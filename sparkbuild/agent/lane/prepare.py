@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.disk.private import private
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     secrets = request.get("secrets") or {}
     for name in (recipe, request["launch"], request["folder"], *secrets):
         _must_be_plain(name)
-    folder = lanes.folder(store, recipe)
+    folder = records.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
     found = {
         "files": _files(folder, request["folder"], request.get("files") or {}),
         "secrets": _secrets(store, recipe, request["launch"], secrets),
     }
-    _sweep(folder, request["folder"], lanes.record(store, recipe))
+    _sweep(folder, request["folder"], records.record(store, recipe))
     return found
 
 

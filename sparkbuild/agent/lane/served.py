@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import Any
 
-from sparkbuild.agent.lane import record as lanes, uses
+from sparkbuild.agent.lane import records, uses
 from sparkbuild.agent.ledger import index
 
 
@@ -17,7 +17,7 @@ def note_served(request: dict[str, Any]) -> None:
     found = index.entries(request["store"])
     if not found:
         return
-    shelf = lanes.shelf_of(request)
+    shelf = records.shelf_of(request)
     used = [one for one in found if request["recipe"] in uses.users(request["store"], one.dst, shelf)]
     with contextlib.suppress(OSError):  # only a hint for what to remove first: no lane fails of it
         for one in used:

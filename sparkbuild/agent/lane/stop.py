@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import locked
-from sparkbuild.agent.lane import prepare, record as lanes, served
+from sparkbuild.agent.lane import prepare, records, served
 from sparkbuild.agent.lane.marked import unrecorded
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import Reporter
@@ -29,26 +29,26 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     already.
     """
     store, recipe, launch = request["store"], request["recipe"], str(request.get("launch") or "")
-    found = lanes.record(store, recipe)
+    found = records.record(store, recipe)
     recorded = (found or {}).get("launch", "")
     done: dict[str, Any] = {"stopped": False, "pid": 0, "killed": False, "launch": recorded, "nodes": []}
     served.note_served(request)
     if found is not None and found.get("stopped_at") is None:
         done["nodes"] = list((found.get("parts") or {}).get("nodes") or ())
-    if found is not None and not lanes.in_docker(found):
+    if found is not None and not records.in_docker(found):
         done |= _stop_process(request, launch, reporter)
     if os.path.exists(str(request.get("docker") or "")):
         from sparkbuild.agent.docker.ours import is_alive, is_of_another  # noqa: PLC0415 - a node without docker has none
 
-        shelf = lanes.shelf_of(request)
+        shelf = records.shelf_of(request)
         boxes = [box for box in shelf.of(recipe) if is_alive(box) or box["state"] == "created"]
         done["foreign"] = [box for box in boxes if is_of_another(box, store)]
         boxes = [box for box in boxes if not is_of_another(box, store)]
         done["containers"] = [box for box in boxes if launch in {"", box["launch"]}]
-        done["docker_problem"] = shelf.problem if lanes.in_docker(found) else ""
+        done["docker_problem"] = shelf.problem if records.in_docker(found) else ""
         if found is not None and any(box["id"] == found.get("container") for box in done["containers"]):
             _mark(found, request)
-    elif lanes.in_docker(found):
+    elif records.in_docker(found):
         done["docker_problem"] = f"docker is not running: no {request.get('docker')}"
     elsewhere = [one for one in unrecorded(store, _logs(store), procs.Glance()) if one["recipe"] == recipe]
     if elsewhere:
@@ -63,45 +63,45 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 def _mark(found: LaneRecord, request: dict[str, Any]) -> None:
     """Note who stops it before it ends: whoever waits for it is told so, and not that it died."""
     found["stopping"] = {"at": time.time(), "by": str(request.get("by") or "")}
-    lanes.write(request["store"], found)
+    records.write(request["store"], found)
 
 
 def _logs(store: str) -> set[str]:
-    return {one.get("log", "") for one in lanes.every(store)[0].values()}
+    return {one.get("log", "") for one in records.every(store)[0].values()}
 
 
 def _note_dead(request: dict[str, Any]) -> None:
     """A lane that died by itself was told to stop now: it is stopped, and not found dead at every look from here on."""
-    found = lanes.record(request["store"], request["recipe"])
+    found = records.record(request["store"], request["recipe"])
     if found is not None and found.get("stopped_at") is None:
         found["stopped_at"] = time.time()
-        lanes.write(request["store"], found)
+        records.write(request["store"], found)
 
 
 def _stop_process(request: dict[str, Any], launch: str, reporter: Reporter) -> dict[str, Any]:
     store, recipe = request["store"], request["recipe"]
-    with locked(os.path.join(lanes.folder(store, recipe), "lock"), f"lane {recipe}"):
-        found = lanes.record(store, recipe)
-        if found is None or launch not in {"", found.get("launch", "")} or not lanes.members(found):
+    with locked(os.path.join(records.folder(store, recipe), "lock"), f"lane {recipe}"):
+        found = records.record(store, recipe)
+        if found is None or launch not in {"", found.get("launch", "")} or not records.members(found):
             return {}
         pid = found["pid"]
         reporter.log(f"stopping process {pid}")
         _mark(found, request)
         killed = end(found, float(request.get("grace", 15.0)))
         found["stopped_at"] = time.time()
-        lanes.write(store, found)
+        records.write(store, found)
         return {"stopped": True, "pid": pid, "killed": killed}
 
 
 def end(found: LaneRecord, grace: float) -> bool:
     """SIGTERM the lane's processes, SIGKILL what is left after `grace` seconds; True when that was needed."""
-    _signal(lanes.members(found), signal.SIGTERM)
+    _signal(records.members(found), signal.SIGTERM)
     deadline = time.monotonic() + grace
     while time.monotonic() < deadline:
-        if not lanes.members(found):
+        if not records.members(found):
             return False
         time.sleep(0.05)
-    while left := lanes.members(found):
+    while left := records.members(found):
         _signal(left, signal.SIGKILL)
         time.sleep(0.05)
     return True

@@ -6,7 +6,7 @@ import os
 import time
 from typing import IO, TYPE_CHECKING, Any
 
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
     First comes {"event": "launch", "rank", "nodes"}: what launch the log is of.
     """
-    found = lanes.record(request["store"], request["recipe"])
+    found = records.record(request["store"], request["recipe"])
     if found is None:
         raise AgentError(
             f"lane {request['recipe']} was never started here, so it has no log",
@@ -26,7 +26,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             next=f"doit serve:{request['recipe']}",
         )
     reporter.emit("launch", rank=found.get("rank", 0), nodes=found["parts"].get("nodes") or [])
-    if lanes.in_docker(found):
+    if records.in_docker(found):
         return _of_container(found, request, reporter)
     path = os.path.join(request["store"], found["log"])
     file = open(path, "rb")  # noqa: SIM115 - it is another one once its bound is reached
@@ -37,7 +37,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             reporter.log(line)
         rest = b""
         while request["follow"]:
-            is_alive = lanes.alive(found)  # asked before reading: what it wrote last is read once more
+            is_alive = records.alive(found)  # asked before reading: what it wrote last is read once more
             is_old = _is_old(file, path)  # as well
             *complete, rest = (rest + file.read()).split(b"\n")
             for data in complete:
@@ -53,7 +53,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             time.sleep(0.1)
     finally:
         file.close()
-    return {"log": found["log"], "alive": lanes.alive(found)}
+    return {"log": found["log"], "alive": records.alive(found)}
 
 
 def _is_old(file: IO[bytes], path: str) -> bool:
@@ -81,4 +81,4 @@ def _of_container(found: LaneRecord, request: dict[str, Any], reporter: Reporter
             found=f"no container {container[:12]}",
             next=f"doit serve:{request['recipe']} launches it anew; what doit did is in .sparkbuild/runs",
         ) from None
-    return {"log": f"container {container[:12]}", "alive": lanes.alive(found, lanes.shelf_of(request))}
+    return {"log": f"container {container[:12]}", "alive": records.alive(found, records.shelf_of(request))}

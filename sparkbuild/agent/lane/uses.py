@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import is_in
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -22,9 +22,9 @@ def users(store: str, path: str, shelf: Shelf | None = None) -> list[str]:
     launches named (`uses` of the record, absolute paths of argv). A container counts as running while docker does not
     say otherwise, unless the node was booted since. `shelf`: the containers of this node, docker's usual ones if None.
     """
-    records, closed = lanes.every(store)
+    by_recipe, closed = records.every(store)
     place = os.path.normpath(path)
-    found = [name for name, record in records.items() if _uses(record, place) and _may_run(record, shelf)]
+    found = [name for name, record in by_recipe.items() if _uses(record, place) and _may_run(record, shelf)]
     # what another user's lane uses is not to be read; that it is in a container, its mounts tell
     return found + [one.recipe for one in closed if one.may_run]
 
@@ -83,9 +83,9 @@ def _named(argv: list[str]) -> list[str]:
 
 
 def _may_run(record: LaneRecord, shelf: Shelf | None) -> bool:
-    if not lanes.in_docker(record):
-        return lanes.alive(record)
+    if not records.in_docker(record):
+        return records.alive(record)
     if record.get("stopped_at") is not None or record.get("boot_id") != procs.boot_id():
         return False
-    shelf = shelf or lanes.shelf_of({})
-    return bool(shelf.problem) or lanes.alive(record, shelf)
+    shelf = shelf or records.shelf_of({})
+    return bool(shelf.problem) or records.alive(record, shelf)

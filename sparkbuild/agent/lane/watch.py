@@ -8,7 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.lane.ending import of_container, of_process
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -32,12 +32,12 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     listens and "until" says so, or when another launch than "launch" is recorded; `launch` is the one that is recorded
     then, `stopping` what it says of being stopped. It never connects to the port.
     """
-    found = lanes.record(request["store"], request["recipe"])
+    found = records.record(request["store"], request["recipe"])
     if found is None:
         raise AgentError(f"lane {request['recipe']} was never started here", kind="engine")
     if request.get("launch") not in {None, "", found.get("launch", "")}:
         return {"alive": False, "listening": False, "last_lines": [], "state": "", **_recorded(request)}
-    source = _Container(found, request) if lanes.in_docker(found) else _Process(found, request["store"])
+    source = _Container(found, request) if records.in_docker(found) else _Process(found, request["store"])
     seen: tuple[bool, bool] | None = None
     last = 0.0
     while True:
@@ -47,9 +47,9 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             seen, last = (is_alive, listening), time.monotonic()
             inside = listening and _only_inside(found)
             told = {"alive": is_alive, "listening": listening, "inside": inside, "lines": lines}
-            reporter.emit("state", **told, age=lanes.age(found))
+            reporter.emit("state", **told, age=records.age(found))
         if not is_alive or (listening and request.get("until") == "listening"):
-            ending = lanes.log_end(request["store"], found, request, 15)
+            ending = records.log_end(request["store"], found, request, 15)
             state = source.state if is_alive else source.ended()
             seen_last = {"alive": is_alive, "listening": listening, "last_lines": ending, "state": state}
             return {**seen_last, **_recorded(request)}
@@ -63,7 +63,7 @@ def _only_inside(found: LaneRecord) -> bool:
 
 def _recorded(request: dict[str, Any]) -> dict[str, Any]:
     """What the record says by now: somebody may have stopped the lane, or launched it anew."""
-    now = lanes.record(request["store"], request["recipe"]) or {}
+    now = records.record(request["store"], request["recipe"]) or {}
     return {"launch": now.get("launch", ""), "stopping": now.get("stopping")}
 
 
@@ -87,7 +87,7 @@ class _Process:
     def look(self) -> tuple[bool, bool]:
         """Does it live, does it listen."""
         found = self._found
-        if not lanes.alive(found):
+        if not records.alive(found):
             return False, False
         inodes = procs.Glance().inodes(found["port"]) if found["port"] else set()
         return True, bool(inodes) and procs.owns_socket(procs.session_of(found["pid"]), inodes) is not None
@@ -126,7 +126,7 @@ class _Container:
         """Does it live, does its port have a listener (its processes may be hidden from us)."""
         from sparkbuild.agent.docker.ours import is_alive  # noqa: PLC0415 - only for containers
 
-        shelf = lanes.shelf_of(self._request)
+        shelf = records.shelf_of(self._request)
         box = shelf.box(self._found["container"])
         if shelf.problem:
             # dockerd restarts at times; its containers go on when it is told to keep them, and die when not

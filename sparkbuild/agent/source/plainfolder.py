@@ -2,8 +2,8 @@
 
 Links in the folder are followed as the kernel does and become regular files. Nobody can say what such a file is by
 content, so its identity is its path with its version (see versions), as an *open* descriptor has it. It is asked for
-one thing only: is it still the file that was read then? When it is not, nothing of an earlier copy is continued or kept.
-What is staged is never checked by it, but by its ledger.
+one thing only: is it still the file that was read then? When it is not, nothing of an earlier copy is continued or
+kept. What is staged is never checked by it, but by its ledger.
 """
 
 from __future__ import annotations

@@ -269,12 +269,9 @@ class _Staging:
             name for name in names if folder.holds(self.dst, name) and os.lstat(f"{self.dst}/{name}").st_nlink > 1
         ]
         if shared and self.request.get("linked"):
-            from sparkbuild.agent.lane import (  # noqa: PLC0415 - most stagings replace nothing that is exported
-                record as lanes,
-                uses,
-            )
+            from sparkbuild.agent.lane import records, uses  # noqa: PLC0415 - most stagings replace nothing that is exported
 
-            shelf = lanes.shelf_of(self.request)
+            shelf = records.shelf_of(self.request)
             title = Titles((*self.links, *self.wish.links)).of(shared[0])
             what = f"replacing {title}, a file of exports,"
             uses.refuse(self.request.get("store", ""), [self.dst], what, shelf)

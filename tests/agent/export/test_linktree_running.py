@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.lane.uses import users
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.agent.driver import entry
@@ -20,7 +20,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path)
     made.mirrored("page15/*")
     yield made
-    for recipe in lanes.names(str(made.store)):
+    for recipe in records.names(str(made.store)):
         stopped(made.store, recipe)
 
 
@@ -105,27 +105,27 @@ def test_users(tmp_path: Path, uses: list[str], argv: list[str], path: str, foun
 
 def test_a_record_of_before_has_no_uses(tmp_path: Path) -> None:
     running(tmp_path, "demo", ["/srv/models"])
-    record = lanes.record(str(tmp_path), "demo")
+    record = records.record(str(tmp_path), "demo")
     assert record is not None
     assert record["uses"] == ["/srv/models"]
     del record["uses"]
-    lanes.write(str(tmp_path), record)
+    records.write(str(tmp_path), record)
     assert users(str(tmp_path), "/srv/models") == []
     stopped(tmp_path, "demo")
 
 
 def test_a_container_counts_while_docker_does_not_say_otherwise(tmp_path: Path) -> None:
     running(tmp_path, "demo", ["/srv/models"])
-    record = lanes.record(str(tmp_path), "demo")
+    record = records.record(str(tmp_path), "demo")
     assert record is not None
     stopped(tmp_path, "demo")
     docker = {**record, "runtime": "docker", "container": "c" * 64, "pid": 0}
-    silent = lanes.shelf_of({"docker": str(tmp_path / "no.sock")})
+    silent = records.shelf_of({"docker": str(tmp_path / "no.sock")})
     (tmp_path / "no.sock").write_text("")
-    lanes.write(str(tmp_path), docker)  # type: ignore[arg-type]
+    records.write(str(tmp_path), docker)  # type: ignore[arg-type]
     assert silent.problem
     assert users(str(tmp_path), "/srv/models", silent) == ["demo"]
-    lanes.write(str(tmp_path), {**docker, "stopped_at": 1.0})  # type: ignore[arg-type,typeddict-item]
+    records.write(str(tmp_path), {**docker, "stopped_at": 1.0})  # type: ignore[arg-type,typeddict-item]
     assert users(str(tmp_path), "/srv/models", silent) == []
-    lanes.write(str(tmp_path), {**docker, "boot_id": "another"})  # type: ignore[arg-type,typeddict-item]
+    records.write(str(tmp_path), {**docker, "boot_id": "another"})  # type: ignore[arg-type,typeddict-item]
     assert users(str(tmp_path), "/srv/models", silent) == []

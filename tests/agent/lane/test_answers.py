@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from sparkbuild.agent.lane.record import ANSWER_TIMEOUT, _answers
+from sparkbuild.agent.lane.records import ANSWER_TIMEOUT, _answers
 from sparkbuild.agent.wire.records import LaneRecord
 from tests.bad_engine import MODEL_ID, MODES, Bad, running
 

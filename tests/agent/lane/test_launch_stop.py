@@ -351,7 +351,7 @@ def test_the_record_is_on_the_disk_before_the_engine_runs(node: Node) -> None:
 
 
 def test_an_agent_killed_before_the_record_leaves_no_engine(node: Node) -> None:
-    shim = "import os, sparkbuild.agent.lane.record as l\nl.write = lambda *a: os.kill(os.getpid(), 9)"
+    shim = "import os, sparkbuild.agent.lane.records as l\nl.write = lambda *a: os.kill(os.getpid(), 9)"
     assert call("launch", node.request(), shim=shim).code == -signal.SIGKILL
     assert not (node.store / "lanes/demo/lane.json").exists()
     (log,) = (node.store / "lanes/demo").glob("*.log")
@@ -362,7 +362,7 @@ def test_an_agent_killed_before_the_record_leaves_no_engine(node: Node) -> None:
 
 def test_a_full_disk_leaves_no_engine(node: Node) -> None:
     shim = (
-        "import sparkbuild.agent.lane.record as l\ndef full(*a): raise OSError(28, 'No space left on device')\n"
+        "import sparkbuild.agent.lane.records as l\ndef full(*a): raise OSError(28, 'No space left on device')\n"
         "l.write = full"
     )
     answer = call("launch", node.request(), shim=shim)

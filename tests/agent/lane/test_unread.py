@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from tests.agent.driver import Answer, call
 from tests.agent.lane.test_launch_stop import ENGINE
 from tests.agent.machine.test_denied import NOBODY
@@ -24,7 +24,7 @@ from tests.workspace_tool import until
 _USED = (
     "facts",
     "node",
-    "lane.record",
+    "lane.records",
     "lane.launch",
     "lane.stop",
     "lane.unread",
@@ -250,7 +250,7 @@ def test_a_dead_lane_that_is_told_to_stop_is_stopped(place: Place) -> None:
 
 
 def test_records_are_read_in_one_place() -> None:
-    """Who reads lane.json knows its shape: nobody reads it around `lane/record.py`."""
-    folder = Path(lanes.__file__).parents[1]
+    """Who reads lane.json knows its shape: nobody reads it around `lane/records.py`."""
+    folder = Path(records.__file__).parents[1]
     named = {str(path.relative_to(folder)) for path in folder.rglob("*.py") if '"lane.json"' in path.read_text()}
-    assert named == {"lane/record.py"}
+    assert named == {"lane/records.py"}

@@ -14,7 +14,7 @@ from tests.agent.driver import call
 
 _USED = (
     "facts", "stage.verify", "stage.stage", "source.plan", "source.opened", "source.plainfolder", "rows.packed",
-    "hub.plan", "machine.oserrors", "lane.record", "lane.uses",
+    "hub.plan", "machine.oserrors", "lane.records", "lane.uses",
 )  # fmt: skip
 # what is imported later may lie where only root may read
 NOBODY = (

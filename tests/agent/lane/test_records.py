@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.lane import record as lanes
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.machine import procs
 from tests.agent.driver import Answer, call, finish, start
 from tests.agent.fake_docker import Engine, running
@@ -80,7 +80,7 @@ def test_the_record(node: Node) -> None:
     assert "hf_secret" not in node.file().read_text()
     at = record.pop("launched_at")
     assert at > 1.7e9
-    assert 0 <= lanes.uptime() - record.pop("launched_uptime") < 60
+    assert 0 <= records.uptime() - record.pop("launched_uptime") < 60
     assert record == {
         "format": "sparkbuild-lane/v1",
         "recipe": "demo",
