@@ -177,13 +177,13 @@ def test_examples_of_locks_can_be_read(block: str):
 
 
 def test_the_status_as_json_has_the_documented_fields():
-    from sparkbuild.plugin.commands import status as cmd_status  # noqa: PLC0415
+    from sparkbuild.plugin.commands import status  # noqa: PLC0415
 
     block = next(param.values[0] for param in examples("json") if '"lanes"' in str(param.values[0]))
     source = (ROOT / "sparkbuild/plugin/commands/status.py").read_text()
     source = source.split("return {", 1)[1].split("\n        }", 1)[0]
     made = re.findall(r'^            "(\w+)":', source, re.MULTILINE)
-    assert list(msgspec.json.decode(block)["lanes"][0]) == [name for name in made if name not in cmd_status.FOR_PEOPLE]
+    assert list(msgspec.json.decode(block)["lanes"][0]) == [name for name in made if name not in status.FOR_PEOPLE]
 
 
 @pytest.mark.parametrize("block", [one for one in examples("json") if '"goals"' in str(one.values[0])])

@@ -149,9 +149,9 @@ class Session:
         """The plan, in which a source that is made before it is needed need not be there yet."""
         if not any((step.verdict.fact or {}).get("refused") for step in made if step.goal.uri.scheme == "staged"):
             return made
-        from sparkbuild.app.goals import chained as makers  # noqa: PLC0415 - loaded with the goals
+        from sparkbuild.app.goals import chained  # noqa: PLC0415 - loaded with the goals
 
-        return makers.awaited(made)
+        return chained.awaited(made)
 
     def preflight(self, step: Step) -> SparkbuildError | None:
         """Why making the step's goal would fail, as far as that can be told beforehand: a template, a missing secret, a

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from sparkbuild.bench import goal as _goal
-from sparkbuild.bench.goal import BenchSpec, bench_goal
+from sparkbuild.bench.goal import BenchSpec, bench_goal, judge
 from sparkbuild.bench.observe import observe_reports
 from sparkbuild.bench.target import BenchTarget, fill
 from sparkbuild.core.errors import SparkbuildError
@@ -17,7 +16,7 @@ from sparkbuild.core.plan import Verdict
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.templates.errors import TemplateError
-from sparkbuild.workspace.toml.read import located
+from sparkbuild.workspace.toml.tomlfile import located
 
 __all__ = ["BenchKind", "BenchSpec", "BenchTarget", "bench_goal", "observe_reports"]
 
@@ -44,7 +43,7 @@ class BenchKind:
 
     def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:  # noqa: ARG002 - reports tell more than the state
         """Is there a complete package with this key; if not, why."""
-        return _goal.judge(goal, fact)
+        return judge(goal, fact)
 
     def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:  # noqa: ARG002 - whatever makes it run
         """Why a bench would fail in its middle, after hours: a template that cannot be filled in."""

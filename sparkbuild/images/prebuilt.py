@@ -34,7 +34,7 @@ from sparkbuild.images.sync import advising, unasked
 from sparkbuild.nodes.ask import survey
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.relay.relay import INCOMING
-from sparkbuild.upstream import registry_digest as registry
+from sparkbuild.upstream import registry_digest
 from sparkbuild.upstream.logins import login_for
 from sparkbuild.workspace.locks.reference import Reference
 
@@ -140,7 +140,7 @@ class PrebuiltKind:
         if self._holder(goal) is not None:
             return None
         try:
-            registry.digest_of(spec.image)
+            registry_digest.digest_of(spec.image)
         except SparkbuildError as error:
             found = ": ".join(part for part in (error.where, error.found) if part)
             error.where, error.found = spec.where or error.where, found
@@ -270,7 +270,7 @@ def floating(spec: PrebuiltSpec) -> ConfigError:
     name = tagged(spec.image)
     commands = " and ".join(f"`doit lock:update serve:{recipe}`" for recipe in spec.recipes)
     try:
-        digest = registry.digest_of(spec.image)
+        digest = registry_digest.digest_of(spec.image)
         found, more = f"it means {digest} now", ""
     except SparkbuildError as error:
         digest, found = "sha256:...", f"what it means now cannot be told: {error.what}, {error.found}"

@@ -146,18 +146,18 @@ class Nodes:
         if self.place(node).connection == "local":
             yield _url("127.0.0.1" if wildcard else host, port)
             return
-        from sparkbuild.nodes.ssh import forward as door  # noqa: PLC0415 - costs paramiko
+        from sparkbuild.nodes.ssh import forward  # noqa: PLC0415 - costs paramiko
 
-        if not door.is_loopback(host) and self.target(node).is_direct:
+        if not forward.is_loopback(host) and self.target(node).is_direct:
             outside = self.address(node) if wildcard else host
-            if door.is_open(outside, port):
+            if forward.is_open(outside, port):
                 yield _url(outside, port)
                 return
         inside = "127.0.0.1" if wildcard else host
-        if not door.is_loopback(host):  # `host` may be a name that the node does not know
+        if not forward.is_loopback(host):  # `host` may be a name that the node does not know
             fact = survey(self.agent, {node: {"scheme": "listener", "port": port}})[node]
             inside = next(iter(fact.get("addresses") or ()), inside)
-        with door.forwarded(self.link(node), inside, port) as (here, at):
+        with forward.forwarded(self.link(node), inside, port) as (here, at):
             yield _url(here, at)
 
     def target(self, node: str) -> Target:

@@ -17,7 +17,7 @@ from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.sizes import count, size
 from sparkbuild.core.state import Made
-from sparkbuild.staging import words as about
+from sparkbuild.staging import words
 from sparkbuild.staging.eviction import gone, owner
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class StagedKind:
             return Verdict(RUN, reasons, sum(problem["bytes"] for problem in fact["problems"]), fact)
         read = f"{size(fact['checked']['bytes'])} of it read just now"
         how = "with the files that were touched" if fact["checked"]["whole"] else "as a sample"
-        closed = f"; {text}" if (text := about.closed(fact, goal.spec.dst)) else ""
+        closed = f"; {text}" if (text := words.closed(fact, goal.spec.dst)) else ""
         return Verdict(OK, (), 0, fact, f"{size(fact['bytes'])}, as its ledger says; {read}, {how}{closed}")
 
     def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
@@ -132,7 +132,7 @@ class StagedKind:
             f"{result['removed']} removed, {result['bytes']} bytes written, {result['read']} read from the source, "
             f"{result['received']} received from {_others(goal.node, givers)}"
         )
-        for text in about.unchecked(result["about"]):
+        for text in words.unchecked(result["about"]):
             run.note(text)
         return int(result["bytes"])
 
@@ -183,7 +183,7 @@ def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
     """
     there = fact.get("found") or {"files": 0, "bytes": 0}
     found = [Reason("found", _found(there["files"], there["bytes"]))] if there["files"] else []
-    return (*(Reason("source", text) for text in about.lines(fact.get("about") or {})), *found)
+    return (*(Reason("source", text) for text in words.lines(fact.get("about") or {})), *found)
 
 
 def _found(files: int, bytes: int) -> str:  # noqa: A002 - as the agent calls them

@@ -18,7 +18,7 @@ from sparkbuild.workspace.locks import sourcelock
 from sparkbuild.workspace.recipes.recipefile import load_recipe
 from sparkbuild.workspace.shapes.schema import Cluster, Config, Node
 from sparkbuild.workspace.shapes.workspace import Workspace
-from sparkbuild.workspace.toml import read as toml
+from sparkbuild.workspace.toml import tomlfile
 from sparkbuild.workspace.toml.findings import Findings
 
 LOCAL = nodecheck.LOCAL  # the embedded node and cluster: this machine
@@ -62,7 +62,7 @@ def load_config(root: str) -> Config:
     Raises ConfigError when it is wrong.
     """
     path = f"{root}/config.toml"
-    config = toml.read(path, Config, root) if os.path.lexists(path) else Config()
+    config = tomlfile.read(path, Config, root) if os.path.lexists(path) else Config()
     nodes = {LOCAL: Node(), **config.nodes}
     findings = Findings(root, "config.toml")
     for name, settings in config.nodes.items():

@@ -14,7 +14,7 @@ from sparkbuild.core.errors import NodeError
 from sparkbuild.images.docker import reference
 from sparkbuild.images.sync import advising
 from sparkbuild.nodes.ssh.config import Target
-from sparkbuild.nodes.ssh.failure import no_listening, no_way_on
+from sparkbuild.nodes.ssh.failures import no_listening, no_way_on
 from sparkbuild.workspace.load import load
 from tests.agent.fake_docker import Engine, running
 from tests.workspace.helpers import FORMAT, digest, put

@@ -17,7 +17,7 @@ from sparkbuild.core.plan import RUN, Verdict
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.rpc import pack
-from sparkbuild.nodes.ssh import exec as sshexec, link
+from sparkbuild.nodes.ssh import command as sshexec, link
 from sparkbuild.upstream.artifacts import ArtifactKind, ArtifactSpec, artifact_goal
 from tests.rack import pythons
 from tests.rack.node import Node

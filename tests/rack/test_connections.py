@@ -18,7 +18,7 @@ import pytest
 from sparkbuild.core import interrupt
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.interrupt import Interrupted
-from sparkbuild.nodes.ssh import exec as sshexec, link
+from sparkbuild.nodes.ssh import command, link
 from tests.rack import keys
 from tests.rack.proc import wait_for
 from tests.rack.rack import REPOSITORY, Rack
@@ -435,7 +435,7 @@ def test_connections_that_come_back(wire: Rack, root: Path) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead links are noticed within seconds, at both ends."""
-    for module, patience in ((link, 2.0), (sshexec, 4.0)):
+    for module, patience in ((link, 2.0), (command, 4.0)):
         monkeypatch.setattr(module, "PULSE", 0.5)
         monkeypatch.setattr(module, "PATIENCE", patience)
 
@@ -511,7 +511,7 @@ def test_a_stop_of_the_run_ends_the_call_but_not_one_that_cleans_up(
     node = wire.nodes[0]
     endless(node)
     stop = interrupt.Cancel()
-    monkeypatch.setattr("sparkbuild.nodes.ssh.exec.cancel", stop)
+    monkeypatch.setattr("sparkbuild.nodes.ssh.command.cancel", stop)
     with reached(root, {"dgx1": place(node)}) as nodes:
         nodes.agent("dgx1").call("facts", LOOK)
         made = nodes.link("dgx1").transport()

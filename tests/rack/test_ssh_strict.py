@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.ssh import exec as sshexec
+from sparkbuild.nodes.ssh import command
 from tests.rack.proc import wait_for
 from tests.rack.rack import Rack
 from tests.rack.reach import LOOK, NOTHING, SYSTEM_PYTHON, place, reached, workspace
@@ -102,8 +102,8 @@ def test_a_login_shell_that_talks_first(wire: Rack, root: Path, name: str) -> No
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sshexec, "FIRST", 3.0)
-    monkeypatch.setattr(sshexec, "PULSE", 0.5)
+    monkeypatch.setattr(command, "FIRST", 3.0)
+    monkeypatch.setattr(command, "PULSE", 0.5)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Step, Verdict
-from sparkbuild.staging import words as about
+from sparkbuild.staging import words
 from sparkbuild.staging.blocks import Place, staged
 from sparkbuild.staging.routes import SOURCE, repeated, routes
 from sparkbuild.workspace.shapes.stagingschema import HubStaging, RowsStaging, Staging
@@ -86,7 +86,7 @@ def test_a_table() -> None:
         "file": "engram-l1-r1of4.bin",
         "bytes": [25344411184, 25344411184],
     }
-    (line,) = about.lines({"rank": 1, "tables": {"1": table}})
+    (line,) = words.lines({"rank": 1, "tables": {"1": table}})
     assert line.startswith("layer 1: rows [96001542, 192003084) of 384006168 in model-00047-of-00048.safetensors ->")
     assert line.endswith("-> engram-l1-r1of4.bin, 25,344,411,184 bytes")
 
@@ -94,10 +94,10 @@ def test_a_table() -> None:
 def test_a_mirror() -> None:
     found: dict[str, Any] = {"repo": "org/one", "commit": "dba1be0a40aa" + "0" * 28, "ref": "main", "files": 88}
     found |= {"bytes": 510313353565, "skipped": {"files": 30}, "unused_skip": ["*.pt"]}
-    assert about.lines(found) == [
+    assert words.lines(found) == [
         "org/one: main is dba1be0a40aa, 88 files, 510.3 GB; 30 skipped; nothing matches skip = '*.pt'"
     ]
 
 
 def test_nothing_known() -> None:
-    assert about.lines({}) == []
+    assert words.lines({}) == []

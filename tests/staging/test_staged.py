@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent.ledger import ledger
-from sparkbuild.app.verify import Row, looked
+from sparkbuild.app.verification import Row, looked
 from sparkbuild.core.errors import IntegrityError, SpaceError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sparkbuild.app.goals import builds as built
+from sparkbuild.app.goals import builds
 from sparkbuild.app.goals.pinnedurls import is_url
 from sparkbuild.app.goals.prebuilt import prebuilt_goals, prebuilt_references
 from sparkbuild.app.goals.stagings import Stagings, is_for
@@ -114,7 +114,7 @@ class _Builder:
         raise TypeError(f"{image.name} is no docker image")
 
     def _assembled(self, image: Image, settings: DockerImage) -> Goal:
-        specs = tuple(built.artifact_spec(image.lock, component) for component in settings.debs)
+        specs = tuple(builds.artifact_spec(image.lock, component) for component in settings.debs)
         spec = DockerSpec(
             name=image.name,
             lock=f"{image.lock.name}@{image.lock.sha256}",
@@ -139,7 +139,7 @@ class _Builder:
         sources = {name: self.source(image.lock, name) for name in settings.sources if name not in missing}
         base = base_of(image)
         under = self.archive(self.workspace.images[base]) if base else None
-        spec = built.spec_of(image, settings, under, sources)
+        spec = builds.spec_of(image, settings, under, sources)
         needs = [*sources.values()]
         needs += [self._artifact(LOCAL, image.lock.name, name, one) for name, one in spec.artifacts.items()]
         if under is not None:
@@ -173,7 +173,7 @@ class _Builder:
 
     def source(self, lock: SourceLock, component: str) -> Goal:
         """A git source on this machine. Raises LockError when the lock does not pin all of it."""
-        return self.goals.add(source_goal(LOCAL, built.source_spec(lock, component)))
+        return self.goals.add(source_goal(LOCAL, builds.source_spec(lock, component)))
 
     def _artifact(self, node: str, lock: str, component: str, spec: ArtifactSpec) -> Goal:
         suffix = f":{node}" if len(self.artifact_nodes[f"artifact:{lock}/{component}"]) > 1 else ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from sparkbuild.app.goals import builds as built
+from sparkbuild.app.goals import builds
 from sparkbuild.app.goals.chained import circle, maker
 from sparkbuild.app.goals.folders import Folders
 from sparkbuild.app.goals.pinnedurls import pinned_urls
@@ -98,7 +98,7 @@ class Stagings:
             return None
         if block.src.startswith("artifact:"):
             lock, component = block.src.removeprefix("artifact:").split("/", 1)
-            spec = built.artifact_spec(self._workspace.locks[lock], component)
+            spec = builds.artifact_spec(self._workspace.locks[lock], component)
             name = spec.filename
         else:
             lock, component = "url", block.sha256[:12]

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.rpc import datashapes as data, laneshapes as lanes, resultshapes as results
+from sparkbuild.nodes.rpc import datashapes, laneshapes, resultshapes
 
 DEEPEST = 40  # tables and lists within each other; a key's parts have 6
 _AGAIN = "run again; if it stays, the node's store or its docker holds what sparkbuild did not write"
@@ -21,38 +21,38 @@ _AGAIN = "run again; if it stays, the node's store or its docker holds what spar
 
 # by the scheme of the question: what is there, of things that are there or not; and what says something in any case
 _THERE: dict[str, Any] = {
-    "artifact": data.Artifact,
-    "source": data.Source,
-    "archive": data.Layers,
+    "artifact": datashapes.Artifact,
+    "source": datashapes.Source,
+    "archive": datashapes.Layers,
     "image": None,  # by what it says
-    "staged": data.Staged,
-    "export": data.Export,
+    "staged": datashapes.Staged,
+    "export": datashapes.Export,
 }
 _TOLD: dict[str, Any] = {
-    "lane": lanes.Lane,
-    "node": lanes.Node,
-    "preflight": lanes.Preflight,
-    "network": data.Network,
-    "pruned": data.Pruned,
-    "room": data.Room,
-    "inventory": data.Inventory,
+    "lane": laneshapes.Lane,
+    "node": laneshapes.Node,
+    "preflight": laneshapes.Preflight,
+    "network": datashapes.Network,
+    "pruned": datashapes.Pruned,
+    "room": datashapes.Room,
+    "inventory": datashapes.Inventory,
 }
 _RESULTS: dict[str, Any] = {
-    "facts": results.Facts,
-    "launch": results.Recorded,
-    "record": results.Recorded,
-    "note": results.Recorded,
-    "stop": results.Stop,
-    "prepare": results.Prepared,
-    "watch": results.Watched,
-    "evict": results.Evictions,
-    **dict.fromkeys(("fetch", "source", "venv", "assemble"), results.Bytes),
+    "facts": resultshapes.Facts,
+    "launch": resultshapes.Recorded,
+    "record": resultshapes.Recorded,
+    "note": resultshapes.Recorded,
+    "stop": resultshapes.Stop,
+    "prepare": resultshapes.Prepared,
+    "watch": resultshapes.Watched,
+    "evict": resultshapes.Evictions,
+    **dict.fromkeys(("fetch", "source", "venv", "assemble"), resultshapes.Bytes),
 }
 _EVENTS: dict[str, Any] = {
-    "state": results.State,
-    "launch": results.Launched,
-    "progress": results.Progress,
-    "log": results.Log,
+    "state": resultshapes.State,
+    "launch": resultshapes.Launched,
+    "progress": resultshapes.Progress,
+    "log": resultshapes.Log,
 }
 
 
@@ -84,12 +84,12 @@ def _shape(scheme: str, found: Any) -> Any:
     if not isinstance(found, dict):
         return dict[str, Any]
     if scheme in _TOLD:
-        return data.Absent if "present" in found else _TOLD[scheme]
+        return datashapes.Absent if "present" in found else _TOLD[scheme]
     if scheme not in _THERE:
         return dict[str, Any]
     if found.get("present") is not True:
-        return data.Absent
-    return _THERE[scheme] or (data.InDocker if "layers" in found else data.Venv)
+        return datashapes.Absent
+    return _THERE[scheme] or (datashapes.InDocker if "layers" in found else datashapes.Venv)
 
 
 def _check(found: Any, shape: Any, what: str, where: str) -> None:

@@ -18,8 +18,8 @@ from sparkbuild.nodes.rpc.connection import OnEvent
 from sparkbuild.nodes.rpc.engine import unusable
 from sparkbuild.nodes.rpc.pieces import pieces
 from sparkbuild.nodes.rpc.reply import Reply
-from sparkbuild.nodes.ssh import exec as sshexec, failure as sshfailure
-from sparkbuild.nodes.ssh.exec import Exec
+from sparkbuild.nodes.ssh import command, failures
+from sparkbuild.nodes.ssh.command import Exec
 from sparkbuild.nodes.ssh.link import Link
 from sparkbuild.nodes.ssh.stream import hang_up, joined
 
@@ -144,7 +144,7 @@ class SshAgent:
         self._link.close()
 
     def _question(self, request: Mapping[str, Any]) -> bytes:
-        more = {"store": self.store, "docker": self._docker, "patience": sshexec.PATIENCE, "remote": True}
+        more = {"store": self.store, "docker": self._docker, "patience": command.PATIENCE, "remote": True}
         return _encoder.encode({**request, **more}) + b"\n"
 
     def _start(self, verb: str, question: bytes, *, final: bool = False, pulse: bool = False) -> Exec:
@@ -157,7 +157,7 @@ class SshAgent:
             raise
         if begun == pack.EATEN:
             hang_up(running.channel)
-            raise sshfailure.eaten(self._link.target)
+            raise failures.eaten(self._link.target)
         return running
 
     def _first_event(self, running: Exec, verb: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import paramiko
 
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.interrupt import cancel
-from sparkbuild.nodes.ssh import failure as sshfailure, hostkeys, revoked
+from sparkbuild.nodes.ssh import failures, hostkeys, revoked
 from sparkbuild.nodes.ssh.channel import Channel, Ears, Transport, own
 from sparkbuild.nodes.ssh.config import Target
 from sparkbuild.nodes.ssh.dialing import connected
@@ -94,7 +94,7 @@ class Link:
                     line.opening += 1
             if line is None:
                 if began > end:
-                    raise sshfailure.no_session(self.target, "all that it grants are in use", len(self._lines))
+                    raise failures.no_session(self.target, "all that it grants are in use", len(self._lines))
                 cancel.wait(0.1) if not cancel.stopped else time.sleep(0.1)
                 continue
             try:
@@ -115,7 +115,7 @@ class Link:
             raise
         except (paramiko.SSHException, EOFError, OSError) as error:
             if line.transport.is_active() and str(error) == "Channel closed.":
-                raise sshfailure.no_session(self.target, "it runs no command", 1) from error
+                raise failures.no_session(self.target, "it runs no command", 1) from error
             line.transport.close()  # it does not answer: whoever else uses it must learn that as well
             raise self.lost(error) from error
         return channel
@@ -126,7 +126,7 @@ class Link:
         """
         running = line.in_use() - line.opening
         if not line.granted and line.opening == 1:
-            raise sshfailure.no_session(self.target, str(error), len(self._lines)) from error
+            raise failures.no_session(self.target, str(error), len(self._lines)) from error
         self._most = max(1, min(self._most, running))
         line.busy = time.monotonic() + _BUSY
 
@@ -159,7 +159,7 @@ class Link:
         try:
             return transport.opened("direct-tcpip", self.target.timeout, (host, port))
         except paramiko.ChannelException as error:
-            raise sshfailure.no_way_on(self.target, host, port, error) from error
+            raise failures.no_way_on(self.target, host, port, error) from error
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self.lost(error) from error
 
@@ -174,7 +174,7 @@ class Link:
                     "127.0.0.1", 0, lambda channel, _origin, _server: handler(own(channel))
                 )
         except (paramiko.SSHException, EOFError, OSError) as error:
-            raise sshfailure.no_listening(self.target, str(error)) from error
+            raise failures.no_listening(self.target, str(error)) from error
         return int(port)
 
     def unlisten(self, port: int) -> None:
@@ -191,7 +191,7 @@ class Link:
 
     def lost(self, error: BaseException | None = None) -> NodeError:
         """The error for a connection that broke."""
-        return sshfailure.lost(self.target, error)
+        return failures.lost(self.target, error)
 
     def close(self) -> None:
         """End it."""
@@ -239,9 +239,9 @@ class Link:
     def _accept(self, shown: HostKey, found: list[hostkeys.Entry]) -> None:
         opinion = self.opinion(shown, found)
         if opinion.state == "uncertified":
-            raise sshfailure.certificate_not_accepted(self.target, shown, opinion)
+            raise failures.certificate_not_accepted(self.target, shown, opinion)
         if opinion.state != "known":
-            raise sshfailure.key_not_accepted(self.target, shown, opinion)
+            raise failures.key_not_accepted(self.target, shown, opinion)
 
     def _shaken(self, known_types: list[str], *, certified: bool) -> tuple[Transport, HostKey]:
         """A transport whose keys are exchanged, with nobody logged in, and the host key that was shown."""
@@ -255,9 +255,9 @@ class Link:
             except (paramiko.SSHException, EOFError, OSError) as error:
                 transport.close()
                 took = time.monotonic() - began
-                if wait is None or took > _AT_ONCE or not sshfailure.dropped(error):
+                if wait is None or took > _AT_ONCE or not failures.dropped(error):
                     said = way.said() if isinstance(way, ProxySocket) else ""
-                    raise sshfailure.not_ssh(self.target, error, took, said) from error
+                    raise failures.not_ssh(self.target, error, took, said) from error
                 time.sleep(wait)
             except BaseException:
                 transport.close()
@@ -288,7 +288,7 @@ class Link:
                 return ProxySocket(target.proxy)
             made = connected(target)
         except OSError as error:
-            raise sshfailure.not_connected(target, error) from error
+            raise failures.not_connected(target, error) from error
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(PATIENCE * 1000))
         return made

@@ -38,7 +38,7 @@ class UpdateLock(_Action):
         """See _Action: what is named must be there, and have what is asked for."""
         name, recipe = self._named(here)
         if recipe:
-            from sparkbuild.app.pins import recipe as recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
+            from sparkbuild.app.pins import recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
 
             recipepin.check(recipe, self._asked, here)
         elif name in here.workspace.locks:
@@ -74,7 +74,7 @@ class UpdateLock(_Action):
         dry = bool((self.task.options or {}).get("dry_run")) or _DRY_RUN in self._words
         asked = self._asked
         if recipe:
-            from sparkbuild.app.pins import recipe as recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
+            from sparkbuild.app.pins import recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
 
             lines, values = recipepin.pin(recipe, asked, here, run_of(here, self.task.name, log), dry=dry)
             self.result = "\n      ".join(lines)

@@ -233,9 +233,9 @@ def _applied(kind: Kind, goal: Goal, verdict: Verdict, surroundings: Run, here: 
     except SpaceError as error:
         if goal.uri.scheme != "staged":
             raise
-        from sparkbuild.app.space import evict  # noqa: PLC0415 - only when there was no room
+        from sparkbuild.app.space import eviction  # noqa: PLC0415 - only when there was no room
 
-        raise evict.advised(here, goal, error) from error
+        raise eviction.advised(here, goal, error) from error
 
 
 def _texts(verdict: Verdict) -> str:

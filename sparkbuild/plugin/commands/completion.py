@@ -134,21 +134,16 @@ def _fish() -> str:
 
 def _of_commands() -> dict[str, list[str]]:
     """The options of our commands."""
-    from sparkbuild.plugin.commands import (  # noqa: PLC0415 - only for this command
-        health as cmd_health,
-        list as cmd_list,
-        logs as cmd_logs,
-        outdated as cmd_outdated,
-        plan as cmd_plan,
-        status as cmd_status,
-        trust as cmd_trust,
-        verify as cmd_verify,
-    )
+    from sparkbuild.plugin.commands.health import Health  # noqa: PLC0415 - only for this command
+    from sparkbuild.plugin.commands.list import List  # noqa: PLC0415 - only for this command
+    from sparkbuild.plugin.commands.logs import Logs  # noqa: PLC0415 - only for this command
+    from sparkbuild.plugin.commands.outdated import Outdated  # noqa: PLC0415 - only for this command
+    from sparkbuild.plugin.commands.plan import PlanCommand  # noqa: PLC0415 - only for this command
+    from sparkbuild.plugin.commands.status import Status  # noqa: PLC0415 - only for this command
+    from sparkbuild.plugin.commands.trust import Trust  # noqa: PLC0415 - only for this command
+    from sparkbuild.plugin.commands.verify import Verify  # noqa: PLC0415 - only for this command
 
-    classes: list[type[FactCommand]] = [
-        cmd_health.Health, cmd_list.List, cmd_logs.Logs, cmd_outdated.Outdated, cmd_plan.PlanCommand,
-        cmd_status.Status, cmd_trust.Trust, cmd_verify.Verify,
-    ]  # fmt: skip
+    classes: list[type[FactCommand]] = [Health, List, Logs, Outdated, PlanCommand, Status, Trust, Verify]
     return {one.name: [f"--{option['long']}" for option in one.cmd_options if option.get("long")] for one in classes}
 
 

@@ -71,9 +71,9 @@ class PlanCommand(FactCommand):
         made = session.with_refused_images(made, refusals)
         staging = [step for step in made if step.goal.uri.scheme == "staged" and step.state == "run"]
         if evict or staging:
-            from sparkbuild.app.space import evict as evicting  # noqa: PLC0415 - only when something is to be staged
+            from sparkbuild.app.space import eviction  # noqa: PLC0415 - only when something is to be staged
 
-            made, self.short = evicting.told(session, made, evict=evict)
+            made, self.short = eviction.told(session, made, evict=evict)
         if any(step.bytes for step in staging):
             from sparkbuild.app.space import routing  # noqa: PLC0415 - as above
 
@@ -82,15 +82,15 @@ class PlanCommand(FactCommand):
         if as_json:
             shown: dict[str, Any] = {"goals": [_as_dict(step, refusals.get(step.goal.target)) for step in made]}
             if evict:
-                from sparkbuild.app.space import evict as evicting  # noqa: PLC0415 - loaded above
+                from sparkbuild.app.space import eviction  # noqa: PLC0415 - loaded above
 
-                shown["evict"] = evicting.rows(self.short)
+                shown["evict"] = eviction.rows(self.short)
             self.outstream.write(json.dumps(shown, ensure_ascii=False, indent=1) + "\n")
         else:
             if evict:
-                from sparkbuild.app.space import evict as evicting  # noqa: PLC0415 - loaded above
+                from sparkbuild.app.space import eviction  # noqa: PLC0415 - loaded above
 
-                evicting.show(session, made, self.short, lambda text: self.outstream.write(spoken(f"{text}\n")))
+                eviction.show(session, made, self.short, lambda text: self.outstream.write(spoken(f"{text}\n")))
             self._print(made, refusals, verbose=verbose, named=[*(pos_args or []), *self.more])
         return 2 if self.tell_problems(pos_args or ()) else 0
 

@@ -97,9 +97,9 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             made = session.plan(self.chosen(self._task_names()))
             self._preflight(made, goes_on=continue_)
             if evicts:
-                from sparkbuild.app.space import evict as evicting  # noqa: PLC0415 - only when it was asked for
+                from sparkbuild.app.space import eviction  # noqa: PLC0415 - only when it was asked for
 
-                evicting.carry_out(session, made, lambda text: _say(told, text))
+                eviction.carry_out(session, made, lambda text: _say(told, text))
             args = [self.dep_manager, told, continue_, always, Stream(verbosity, force_verbosity)]
             code = int(runner(args, num_process).run_all(self.control.task_dispatcher()))
             return code or (2 if lacking else 0)
@@ -112,9 +112,9 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
 
             return spelled_as_task(self, self.sel_tasks, self.outstream)
         if first.startswith("verify:"):
-            from sparkbuild.plugin.commands import verify as cmd_verify  # noqa: PLC0415 - as above
+            from sparkbuild.plugin.commands import verify  # noqa: PLC0415 - as above
 
-            return cmd_verify.spelled_as_task(self, self.sel_tasks, self.outstream)
+            return verify.spelled_as_task(self, self.sel_tasks, self.outstream)
         return None
 
     def _help_asked(self) -> bool:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from doit.exceptions import InvalidCommand
 
-from sparkbuild.app import verify as verifying
+from sparkbuild.app import verification
 from sparkbuild.app.rooms import folder_of
 from sparkbuild.app.spoken import spoken
-from sparkbuild.app.verify import Row
+from sparkbuild.app.verification import Row
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.run import Progress
 from sparkbuild.core.screen import complain
@@ -140,14 +140,14 @@ def verify(
     hurry = any(row.state == verifying.SILENT for row in ordered)
     orphans = _orphans(session, by_node, hurry=hurry) if not names else []
     problems = session.goals.problems if not names else {}
-    code = 2 if problems else verifying.code(ordered)
+    code = 2 if problems else verification.code(ordered)
     if as_json:
         found = [row.as_dict() for row in ordered]
         out.write(
             json.dumps({"ok": code == 0, "staged": found, "orphans": orphans}, ensure_ascii=False, indent=1) + "\n"
         )
     else:
-        out.writelines(f"{spoken(line)}\n" for line in verifying.lines(ordered) or ["nothing is to be staged"])
+        out.writelines(f"{spoken(line)}\n" for line in verification.lines(ordered) or ["nothing is to be staged"])
         out.writelines(f"{one['node']}  {one['text']}\n" for one in orphans)
     for error in problems.values():
         complain(spoken(f"ERROR: {error}"))
@@ -204,7 +204,7 @@ class _Node:
             fact = self._call("verify", request, label, total)
         self._silent = self._silent or "unreachable" in fact
         row.seconds = round(time.monotonic() - began, 3)
-        judge = verifying.linked if goal.uri.scheme == "export" else verifying.looked
+        judge = verification.linked if goal.uri.scheme == "export" else verification.looked
         return judge(row, goal.key.parts, goal.key.digest, fact)
 
     def scrub(self, goals: Sequence[Goal], most: int) -> list[Row]:
@@ -213,12 +213,12 @@ class _Node:
         answer = self._call("scrub", {"folders": asked, "limit": most}, f"scrub of {self.node}")
         facts = {one["dst"]: one for one in answer.get("folders", ())}
         return [
-            verifying.scrubbed(self._row(goal), facts.get(folder_of(self.session.nodes, goal), answer))
+            verification.scrubbed(self._row(goal), facts.get(folder_of(self.session.nodes, goal), answer))
             for goal in goals
         ]
 
     def _row(self, goal: Goal) -> Row:
-        return Row(self.node, goal.task, folder_of(self.session.nodes, goal), verifying.OK)
+        return Row(self.node, goal.task, folder_of(self.session.nodes, goal), verification.OK)
 
     def _call(self, verb: str, request: dict[str, Any], label: str, total: int | None = None) -> dict[str, Any]:
         try:
@@ -239,7 +239,7 @@ class _Node:
 
 def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any], *, hurry: bool) -> list[dict[str, Any]]:
     """What is staged on these nodes and no recipe wants any more."""
-    from sparkbuild.app.space.evict import unread, whose  # noqa: PLC0415 - only for a look at everything
+    from sparkbuild.app.space.eviction import unread, whose  # noqa: PLC0415 - only for a look at everything
     from sparkbuild.core.units import size, when  # noqa: PLC0415 - as above
     from sparkbuild.staging.eviction import folders, workspace  # noqa: PLC0415 - as above
 
@@ -275,7 +275,7 @@ def _goes(session: Session, one: Folder) -> str:
     """That no recipe wants a folder, and how it goes away; what another workspace staged is not for this one to say."""
     import shlex  # noqa: PLC0415 - only for a look at everything
 
-    from sparkbuild.app.space.evict import unread  # noqa: PLC0415 - as above
+    from sparkbuild.app.space.eviction import unread  # noqa: PLC0415 - as above
     from sparkbuild.staging.eviction import stays, workspace  # noqa: PLC0415 - as above
 
     if one.workspace != workspace(session.root):

@@ -33,9 +33,9 @@ class Why(FactCommand):
         made = self.session.plan(chosen)
         refusals, refused = self.session.refusals(made), Refused()
         if any(step.goal.uri.scheme == "staged" and step.state == RUN for step in made):
-            from sparkbuild.app.space import evict as evicting  # noqa: PLC0415 - only when something is to be staged
+            from sparkbuild.app.space import eviction  # noqa: PLC0415 - only when something is to be staged
 
-            made, _ = evicting.told(self.session, made)
+            made, _ = eviction.told(self.session, made)
         steps = list(made)
         for step in sorted(steps, key=lambda step: step.goal.target not in targets):
             if not (step.unneeded and step.goal.uri.scheme in DOWNLOADS):  # an image may stand on twenty downloads

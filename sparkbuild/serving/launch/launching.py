@@ -27,7 +27,7 @@ from sparkbuild.serving.launch.hold import operator
 from sparkbuild.serving.launch.mounted import Mounted
 from sparkbuild.serving.launch.render import Launch, Rank
 from sparkbuild.serving.launch.runtime import Order, ProcessRuntime, Record, Runtime
-from sparkbuild.workspace.toml.read import located
+from sparkbuild.workspace.toml.tomlfile import located
 
 if TYPE_CHECKING:
     from sparkbuild.nodes.cluster import Nodes

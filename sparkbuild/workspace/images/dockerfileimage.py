@@ -12,7 +12,7 @@ from sparkbuild.workspace.locks.text import input_key
 from sparkbuild.workspace.shapes.schema import DockerfileImage
 from sparkbuild.workspace.toml.findings import Findings
 from sparkbuild.workspace.toml.mistakes import Mistake, as_error
-from sparkbuild.workspace.toml.read import text_of
+from sparkbuild.workspace.toml.tomlfile import text_of
 
 UNPUBLISHED = ".unpublished"  # `<component>.unpublished=why`: wanted, but what would pin it is not public
 

@@ -12,7 +12,7 @@ from sparkbuild.workspace.locks.sourcelock import SourceLock, verify
 from sparkbuild.workspace.locks.text import input_key
 from sparkbuild.workspace.shapes.schema import DockerfileImage, DockerImage, ImageFile, VenvImage
 from sparkbuild.workspace.shapes.workspace import Image
-from sparkbuild.workspace.toml import read as toml
+from sparkbuild.workspace.toml import tomlfile
 from sparkbuild.workspace.toml.findings import Findings
 from sparkbuild.workspace.toml.mistakes import Mistake, as_error
 
@@ -26,7 +26,7 @@ def load_image(root: str, name: str, locks: dict[str, SourceLock], problems: dic
     """
     folder = f"images/{name}"
     path = f"{folder}/image.toml"
-    spec: ImageFile = toml.read(f"{root}/{path}", ImageFile, root)
+    spec: ImageFile = tomlfile.read(f"{root}/{path}", ImageFile, root)
     findings = Findings(root, path)
     lock = locks.get(spec.lock)
     if lock is None:
@@ -61,7 +61,7 @@ def place_of(folder: str, file: str) -> tuple[str, str]:
 def _requirements(root: str, folder: str, name: str, lock: SourceLock | None, findings: Findings) -> tuple[Input, ...]:
     try:
         found = read_input(root, folder, name)
-        toml.text_of(f"{root}/{found.path}", root, LIMIT)  # pip would be the first to say that it is no text
+        tomlfile.text_of(f"{root}/{found.path}", root, LIMIT)  # pip would be the first to say that it is no text
     except ConfigError as error:
         findings.add_error(("requirements",), error)
         return ()

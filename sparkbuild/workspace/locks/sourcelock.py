@@ -14,7 +14,7 @@ from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.workspace.files.inputs import LIMIT, check_name, read_input
 from sparkbuild.workspace.files.smallfile import UnreadableError, read_small
 from sparkbuild.workspace.files.wholefile import replace
-from sparkbuild.workspace.locks import artifact as _artifact, baseimage, gitsource
+from sparkbuild.workspace.locks import artifact, baseimage, gitsource
 from sparkbuild.workspace.locks.artifact import Artifact
 from sparkbuild.workspace.locks.baseimage import BaseImage
 from sparkbuild.workspace.locks.gitsource import GitSource
@@ -48,12 +48,12 @@ class SourceLock(LockValues, frozen=True):
     def artifact(self, component: str) -> Artifact:
         """The artifact of that name; raises LockError when it is missing (did you mean) or not completely pinned."""
         if component not in self.read_artifacts:
-            self.read_artifacts[component] = _artifact.artifact(component, self.values, self.path, self.lines)
+            self.read_artifacts[component] = artifact.artifact(component, self.values, self.path, self.lines)
         return self.read_artifacts[component]
 
     def artifacts(self) -> tuple[str, ...]:
         """The components that are artifacts, sorted."""
-        return _artifact.components(self.values)
+        return artifact.components(self.values)
 
     def source(self, component: str) -> GitSource:
         """The git source of that name; raises LockError when it is missing or not completely pinned."""

@@ -9,7 +9,7 @@ from sparkbuild.workspace.recipes import dockernames
 from sparkbuild.workspace.recipes.blocks import check_blocks
 from sparkbuild.workspace.shapes.schema import Config, RecipeFile, Serve, VenvImage
 from sparkbuild.workspace.shapes.workspace import Image, Recipe
-from sparkbuild.workspace.toml import read as toml
+from sparkbuild.workspace.toml import tomlfile
 from sparkbuild.workspace.toml.findings import Findings
 
 # A key below [serve.env] is a variable, whatever it is called: TOML's section trap without an unknown key.
@@ -31,9 +31,9 @@ def load_recipe(
     """
     folder = f"recipes/{name}"
     path = f"{folder}/recipe.toml"
-    spec, mistakes, lost = toml.read_through(f"{root}/{path}", RecipeFile, root)
+    spec, mistakes, lost = tomlfile.read_through(f"{root}/{path}", RecipeFile, root)
     if not mistakes and not _NOT_VARIABLES.isdisjoint(spec.serve.env):
-        mistakes = toml.mistakes(f"{root}/{path}", RecipeFile, root)
+        mistakes = tomlfile.mistakes(f"{root}/{path}", RecipeFile, root)
     findings = Findings(root, path, mistakes, lost)
     if spec.cluster not in config.clusters:
         findings.reference(("cluster",), spec.cluster, "clusters", config.clusters, {})

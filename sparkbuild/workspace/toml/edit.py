@@ -11,8 +11,8 @@ import tomli
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace.files.wholefile import replace
-from sparkbuild.workspace.toml.read import text_of
 from sparkbuild.workspace.toml.scan import scan
+from sparkbuild.workspace.toml.tomlfile import text_of
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Input
 from sparkbuild.core.suggest import did_you_mean
 from sparkbuild.workspace.files.inputs import files_below, read_input
-from sparkbuild.workspace.toml import read as toml
+from sparkbuild.workspace.toml import tomlfile
 from sparkbuild.workspace.toml.mistakes import Mistake, as_error
 
 Path = tuple[str | int, ...]  # from the top of the file: ("staging", 0, "src")
@@ -29,7 +29,7 @@ class Findings:
 
     def line(self, *keys: str | int) -> int:
         """The line of a key."""
-        return toml.line_of(f"{self.root}/{self.path}", self.root, *keys)
+        return tomlfile.line_of(f"{self.root}/{self.path}", self.root, *keys)
 
     def add(self, keys: Path, what: str, *, found: str = "", wanted: str = "", next_: str = "") -> None:
         """Note a mistake at a key."""

@@ -10,7 +10,7 @@ import pytest
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace.shapes.schema import Config, RecipeFile
-from sparkbuild.workspace.toml import read as toml
+from sparkbuild.workspace.toml import tomlfile
 from tests.workspace.helpers import RECIPE, put
 
 NAME = "recipes/demo/recipe.toml"
@@ -24,12 +24,12 @@ GATE = '[[gates]]\nid = "a"\nkind = "smoke"\nprompt = "p"\nexpect = "e"\n'
 def refused(root: Path, text: str) -> ConfigError:
     path = put(root, NAME, text)
     with pytest.raises(ConfigError) as caught:
-        toml.read(path, RecipeFile, root)
+        tomlfile.read(path, RecipeFile, root)
     return caught.value
 
 
 def test_a_good_file(tmp_path: Path) -> None:
-    assert toml.read(put(tmp_path, NAME, RECIPE), RecipeFile, tmp_path).serve.port == 8000
+    assert tomlfile.read(put(tmp_path, NAME, RECIPE), RecipeFile, tmp_path).serve.port == 8000
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,14 @@ def test_all_mistakes_of_a_file_are_told_at_once_in_their_order(tmp_path: Path) 
         (b"a = " + b"9" * 5000, 1, "is not TOML"),
         (b"a = 1\nb = '\xff'\n", 2, "is not UTF-8"),
         (b"\xef\xbb\xbfa = 1\n", 1, "byte order mark"),
-        (b"#" * (toml.LIMIT + 1), 1, "is too big"),
+        (b"#" * (tomlfile.LIMIT + 1), 1, "is too big"),
     ],
 )
 def test_what_is_no_toml(tmp_path: Path, data: bytes, line: int, says: str) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(data)
     with pytest.raises(ConfigError, match=says) as caught:
-        toml.read(path, Config, tmp_path)
+        tomlfile.read(path, Config, tmp_path)
     assert caught.value.where == f"config.toml:{line}"
     assert len(str(caught.value)) < 1000
 
@@ -181,7 +181,7 @@ def test_what_is_there_twice(tmp_path: Path, text: str, name: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match="is not TOML") as caught:
-        toml.read(path, Config, tmp_path)
+        tomlfile.read(path, Config, tmp_path)
     assert caught.value.found.startswith(name)
     assert caught.value.wanted == "each key and each table once"
     assert caught.value.next == "take one of the two out, or write them as one"
@@ -191,7 +191,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name, says in (("gone", "does not exist"), ("folder", "is a folder")):
         with pytest.raises(ConfigError, match=says):
-            toml.read(tmp_path / name, Config, tmp_path)
+            tomlfile.read(tmp_path / name, Config, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -207,20 +207,20 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
 def test_tables_with_free_names(tmp_path: Path, text: str, line: int, what: str) -> None:
     path = put(tmp_path, "config.toml", text)
     with pytest.raises(ConfigError) as caught:
-        toml.read(path, Config, tmp_path)
+        tomlfile.read(path, Config, tmp_path)
     assert (caught.value.where, caught.value.what) == (f"config.toml:{line}", what)
 
 
 def test_a_pool_may_be_called_like_a_key(tmp_path: Path) -> None:
-    assert toml.read(put(tmp_path, "config.toml", "[pools]\nnodes = 3\n"), Config, tmp_path).pools == {"nodes": 3}
+    assert tomlfile.read(put(tmp_path, "config.toml", "[pools]\nnodes = 3\n"), Config, tmp_path).pools == {"nodes": 3}
 
 
 def test_a_healthy_file_pays_for_no_explanation(tmp_path: Path) -> None:
     path = put(tmp_path, NAME, RECIPE)
     code = (
-        "import sys\nfrom sparkbuild.workspace import load\nfrom sparkbuild.workspace.toml import read as toml\n"
+        "import sys\nfrom sparkbuild.workspace import load\nfrom sparkbuild.workspace.toml import tomlfile\n"
         "from sparkbuild.workspace.shapes.schema import RecipeFile\n"
-        f"toml.read({str(path)!r}, RecipeFile, '.')\n"
+        f"tomlfile.read({str(path)!r}, RecipeFile, '.')\n"
         "bad = {'difflib', 'dataclasses', 'sparkbuild.workspace.toml.check', 'sparkbuild.workspace.toml.scan'}\n"
         "print(sorted(bad & set(sys.modules)))"
     )

@@ -11,7 +11,7 @@ from sparkbuild.core.errors import ConfigError, LockError, UpstreamError
 from sparkbuild.core.run import Run
 from sparkbuild.workspace.locks.reference import Reference, is_reference, is_tag, parse, rewritten
 from sparkbuild.workspace.shapes.workspace import Recipe
-from sparkbuild.workspace.toml import edit as tomledit, read as toml
+from sparkbuild.workspace.toml import edit, tomlfile
 
 _KEY = "image"
 
@@ -24,14 +24,14 @@ def pin(name: str, asked: Mapping[str, str], here: Session, run: Run, *, dry: bo
     recipe = here.workspace.recipes[name]
     path = here.root / recipe.dir / "recipe.toml"
     old = recipe.spec.image
-    where = f"{here.relative(path)}:{toml.line_of(path, here.root, _KEY)}"
+    where = f"{here.relative(path)}:{tomlfile.line_of(path, here.root, _KEY)}"
     image = _of_registry(recipe, here, where)
     tag = _tag(name, image, asked, where)
     run.note(f"look up {image.repository}:{tag}")
     new = rewritten(old, tag, _digest(image, tag, where))
-    found = tomledit.find(path, here.root, _KEY)
+    found = edit.find(path, here.root, _KEY)
     if found.value != old:
-        raise tomledit.changed(found.shown)
+        raise edit.changed(found.shown)
     if new == old:
         return ["nothing to change", f"{_KEY}: {tag} still means {image.digest}"], {}
     change = [f"{_KEY}: {old} -> {new}"]
@@ -47,7 +47,7 @@ def check(name: str, asked: Mapping[str, str], here: Session) -> None:
     """Raise ConfigError when the recipe has no image to pin, or what is `asked` for cannot be meant. No network."""
     recipe = here.workspace.recipes[name]
     path = here.root / recipe.dir / "recipe.toml"
-    where = f"{here.relative(path)}:{toml.line_of(path, here.root, _KEY)}"
+    where = f"{here.relative(path)}:{tomlfile.line_of(path, here.root, _KEY)}"
     _tag(name, _of_registry(recipe, here, where), asked, where)
 
 

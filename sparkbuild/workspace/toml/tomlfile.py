@@ -83,11 +83,11 @@ def mistakes(path: Path | str, shape: type[msgspec.Struct] | UnionType, root: Pa
     cannot see that they are not meant to be there.
     """
     # Start-up time: a healthy workspace never needs these two.
-    from sparkbuild.workspace.toml import check as tomlcheck  # noqa: PLC0415
+    from sparkbuild.workspace.toml import check  # noqa: PLC0415
     from sparkbuild.workspace.toml.scan import scan  # noqa: PLC0415
 
     text = text_of(path, root)
-    return tomlcheck.mistakes(_parse(text, path, root), shape, scan(text))
+    return check.mistakes(_parse(text, path, root), shape, scan(text))
 
 
 def line_of(path: Path | str, root: Path | str, *keys: str | int) -> int:

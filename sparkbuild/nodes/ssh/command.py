@@ -13,7 +13,7 @@ from types import TracebackType
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.nodes.rpc.pieces import PIECE
-from sparkbuild.nodes.ssh import failure as sshfailure
+from sparkbuild.nodes.ssh import failures
 from sparkbuild.nodes.ssh.channel import Channel
 from sparkbuild.nodes.ssh.link import Link
 from sparkbuild.nodes.ssh.stream import BROKEN, hang_up
@@ -86,7 +86,7 @@ class Exec:
 
     def _no_begin(self, found: str, rest: bytes) -> NodeError:
         said = [repr(line.decode(errors="replace"))[1:-1] for line in (*self.noise, rest[-200:]) if line.strip()]
-        return sshfailure.no_begin(self._link.target, "\n".join([found, *(f"it says: {line}" for line in said)]))
+        return failures.no_begin(self._link.target, "\n".join([found, *(f"it says: {line}" for line in said)]))
 
     def lines(self) -> Iterator[bytes]:
         """Its output, line by line, until it ends. NodeError when the connection is lost before that."""
@@ -101,7 +101,7 @@ class Exec:
                 pieces.append(rest)
                 size += len(rest)
             if size > _LONGEST:
-                raise sshfailure.too_long(self._link.target, size)
+                raise failures.too_long(self._link.target, size)
         if pieces:
             yield b"".join(pieces)
 
