@@ -21,7 +21,7 @@ def folder_of(nodes: Nodes, goal: Goal) -> str:
 
 
 def rooms(nodes: Nodes, goals: Iterable[Goal]) -> dict[str, Room]:
-    """What agent.room says of the folder of each staged goal, by target; those of a silent node are left out."""
+    """What agent.machine.room says of the folder of each staged goal, by target; a silent node's are left out."""
     by_node: dict[str, list[Goal]] = {}
     for goal in goals:
         by_node.setdefault(goal.node, []).append(goal)

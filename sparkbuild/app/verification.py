@@ -40,7 +40,7 @@ class Row(msgspec.Struct):
 
 
 def looked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> Row:
-    """The row of a folder by the agent's fact (agent.verify). `parts` and `key` are those that are wanted."""
+    """The row of a folder by the agent's fact (agent.stage.verify). `parts` and `key` are those that are wanted."""
     if "unreachable" in fact:
         return _silent(row, str(fact["unreachable"]))
     if not fact["present"]:
@@ -58,8 +58,8 @@ def looked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> R
 
 
 def linked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> Row:
-    """The row of an export by the agent's fact (agent.linked). Of its files only names are looked at: their content is
-    that of the staged folders, which have rows of their own.
+    """The row of an export by the agent's fact (agent.export.look). Of its files only names are looked at: their
+    content is that of the staged folders, which have rows of their own.
     """
     if "unreachable" in fact:
         return _silent(row, str(fact["unreachable"]))
@@ -76,7 +76,7 @@ def linked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> R
 
 
 def scrubbed(row: Row, fact: dict[str, Any]) -> Row:
-    """The row of a folder by what the scrub says of it (agent.scrub)."""
+    """The row of a folder by what the scrub says of it (agent.stage.scrub)."""
     if "unreachable" in fact:
         return _silent(row, str(fact["unreachable"]))
     row.total, row.read, row.seconds = fact["total"], fact["read"], fact["seconds"]

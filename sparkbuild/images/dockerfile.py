@@ -39,7 +39,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """A command that must pass inside the image; see workspace.schema.ImageGate."""
+    """A command that must pass inside the image; see workspace.shapes.schema.ImageGate."""
 
     id: str
     command: tuple[str, ...]

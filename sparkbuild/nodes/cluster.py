@@ -29,7 +29,7 @@ KNOWN_HOSTS = "known_hosts"  # of the workspace: what `doit trust` recorded
 
 
 class Place(msgspec.Struct, frozen=True):
-    """How a node is reached and where its store is, as config.toml says it; see workspace.schema.Node."""
+    """How a node is reached and where its store is, as config.toml says it; see workspace.shapes.schema.Node."""
 
     connection: str
     store: str

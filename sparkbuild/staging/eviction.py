@@ -17,9 +17,9 @@ from sparkbuild.core.goal import Goal
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """A staged folder on a node, as agent.inventory tells of it. `frees` bytes are given back by removing it; `total`
-    is what is in it, `exports` are the folders of what is linked to it. Times are unix seconds, 0 for never; `used`
-    says which lane or container uses it now; `protect` that the lane that was last launched of its recipe was
+    """A staged folder on a node, as agent.evict.inventory tells of it. `frees` bytes are given back by removing it;
+    `total` is what is in it, `exports` are the folders of what is linked to it. Times are unix seconds, 0 for never;
+    `used` says which lane or container uses it now; `protect` that the lane that was last launched of its recipe was
     protected. `adopted`: files of others were found in it and are kept. `orphan`: this workspace staged it, and none
     of its recipes names the folder any more.
     """

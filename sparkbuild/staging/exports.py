@@ -23,7 +23,7 @@ from sparkbuild.staging.eviction import gone, owner
 from sparkbuild.staging.staged import refused
 from sparkbuild.workspace.shapes.stagingschema import ComposedExport, HubStaging, TreeExport
 
-# The version of the manifest that the agent writes (agent.mountlist.VERSION; a test holds the two together).
+# The version of the manifest that the agent writes (agent.ledger.mountlist.VERSION; a test holds the two together).
 FORMAT = 1
 
 
@@ -99,7 +99,7 @@ class ExportKind:
         self._root = root
 
     def query(self, goal: Goal) -> dict[str, Any]:
-        """What the agent needs to look; see agent.linked."""
+        """What the agent needs to look; see agent.export.look."""
         made = {need.spec.dst: need.key.digest for need in goal.needs}
         what = goal.spec.what
         keys = [made.get(path, "") for path in (what["mirror"], *what.get("over", ()))]

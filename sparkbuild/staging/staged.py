@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sparkbuild.nodes.cluster import Nodes
     from sparkbuild.staging.chain import Chains
 
-# The version of the ledger that the agent writes (agent.ledger.VERSION; a test holds the two together): a new one is
-# written by staging again, which keeps the files and makes their ledger anew.
+# The version of the ledger that the agent writes (agent.ledger.ledger.VERSION; a test holds the two together): a new
+# one is written by staging again, which keeps the files and makes their ledger anew.
 LEDGER = 2
 STREAMS = 4  # files that one step reads at once, where the pool has as many places
 
@@ -71,7 +71,7 @@ class StagedKind:
         self._guard = threading.Lock()
 
     def query(self, goal: Goal) -> dict[str, Any]:
-        """What the agent needs to look; see agent.verify. `what` only tells what staging would write."""
+        """What the agent needs to look; see agent.stage.verify. `what` only tells what staging would write."""
         spec: StagedSpec = goal.spec
         what = {"dst": spec.dst, "key": goal.key.digest, "full": False, "linked": spec.linked, "what": spec.what}
         mine = {"owner": owner(goal, Path(self._root))} if self._root else {}

@@ -24,7 +24,7 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     Without a manifest {"present": false, "busy": who works on it, "problem": why it cannot be read, "begun": its making
     did not end, "evicted": see `evicted.told`, "before": see `index.before`}. "refused" are the fields of the error
     that making it would end with: its folder is another's, or, with "keys", those that the staged folders of "what" are
-    to have, and "key", its own, see `linkable.foreseen`.
+    to have, and "key", its own, see `place.foreseen`.
 
     With "what" (see linkwish.wish), an export of folders that were staged anew since is held against their ledgers;
     with "full" too, any export is.

@@ -20,7 +20,7 @@ _NEXT_DISK = "give the export a `path`, or the block a `dst`, so that both are o
 
 def foreseen(query: dict[str, Any], dst: str) -> dict[str, str]:
     """The fields of the error that making an export would end with, {} when none is to be seen. `query`: see
-    `linked.observe`; while its folders are not staged as they are wanted, the hub cache tells of the snapshot.
+    `look.observe`; while its folders are not staged as they are wanted, the hub cache tells of the snapshot.
     """
     store, what = query.get("store", ""), query["what"]
     folders = linkwish.folders_of(what, store)

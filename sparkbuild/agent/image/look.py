@@ -21,7 +21,7 @@ def folder_of(store: str, name: str, short_key: str) -> str:
 
 def observe(query: dict[str, Any]) -> dict[str, Any]:
     """Query {"store", "name", "key"}; {"present", "parts", "python", "bytes", "problem", "other"}; with "kind":
-    "docker" see dockerimages.py.
+    "docker" see docker.images.
 
     Present means: built with this key, the interpreter it links to still there, and every file as it was built.
     `other` is the newest image of the name with another key.

@@ -57,7 +57,7 @@ def source(desc: dict[str, Any]) -> RowSource:
 
 
 class RowSource:
-    """See sources.Source. Takes 5 MiB at most, whatever the size of the table.
+    """See source.Source. Takes 5 MiB at most, whatever the size of the table.
 
     Of a description that `rows.wish` made: {"kind": "packed" or "page15", "path", "version", "link", "layer", "lo",
     "hi", "rows", "weight" and "scale" (first byte of row 0), "shard_bytes", "header_bytes", "header_sha256"}. Raises

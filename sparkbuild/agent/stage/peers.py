@@ -105,7 +105,7 @@ def wrap(wanted: Wanted, peers: Peers | None, opened: Callable[[], Source]) -> S
 
 
 class PeerSource:
-    """One file; see sources.Source. The NAS is opened when it is needed. `received` are the bytes that came from peers,
+    """One file; see source.Source. The NAS is opened when it is needed. `received` are the bytes that came from peers,
     `taken` those from the NAS.
     """
 

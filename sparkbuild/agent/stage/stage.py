@@ -42,11 +42,11 @@ _STREAMS = 4
 def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     """Request {"store", "dst", "key", "parts", "what": see `plan.of_request`, "min_free", "full", "verify": "quick"
     or "full", "bwlimit": bytes per second or 0, "streams": files at once, "linked": files may have other names,
-    "peers": see peersource, "task": what doit calls it}.
+    "peers": see peers, "task": what doit calls it}.
 
     Result {"bytes": written, "total": of all files, "files", "copied", "adopted", "repaired_chunks", "removed",
     "links": made, "read": bytes from the sources, "received": from peers, "about"}. `full` reads every file that is
-    there; else those whose stamp is as it was are believed. `verify` is for files that other tools made, see foreign.
+    there; else those whose stamp is as it was are believed. `verify` is for files that other tools made, see adopt.
     Errors: kind "space" before anything is written, "integrity" when a source is not what it should be, "config" for
     what makes no sense, "node" when a source cannot be read.
     """

@@ -79,7 +79,7 @@ def _ending(code: int) -> str:
 
 
 def error_of(node: str, fields: Mapping[str, Any]) -> errors.SparkbuildError:
-    """The error that an agent told, by the fields of its event; see agent.protocol. What is no text is none."""
+    """The error that an agent told, by the fields of its event; see agent.wire.protocol. What is no text is none."""
     told = {name: text for name, text in fields.items() if isinstance(text, str)}
     where = told.get("where", "")
     place = f"node {node}" + (f", {where}" if where else "")

@@ -17,7 +17,7 @@ _URL = (".artifact.url", ".artifact.sha256")
 # Names and versions end up as arguments of an installer, so neither may look like an option.
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*")
-# Read as archives, by their name; the agent's own lists (agent.members) are these. `UNREADABLE` are not read.
+# Read as archives, by their name; the agent's own lists (agent.source.members) are these. `UNREADABLE` are not read.
 ARCHIVES = (".whl", ".zip")
 UNREADABLE = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _FILENAME = re.compile(r"[A-Za-z0-9_][^/\x00-\x1f\x7f]*")

@@ -20,7 +20,7 @@ class Findings:
     def __init__(
         self, root: str, path: str, known: Iterable[Mistake] = (), lost: frozenset[Path] = frozenset()
     ) -> None:
-        """Start with those that are known already. What is `lost`, see `toml.read_through`, has no others."""
+        """Start with those that are known already. What is `lost`, see `tomlfile.read_through`, has no others."""
         self.root = root
         self.path = path
         self._mistakes: list[Mistake] = [*known]
