@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from sparkbuild.app import stagechoice
+from sparkbuild.app.goals import chained
 from sparkbuild.app.goals.assemble import Goals, assemble
 from sparkbuild.app.kinds import kinds
 from sparkbuild.app.target import bench_target
@@ -149,8 +150,6 @@ class Session:
         """The plan, in which a source that is made before it is needed need not be there yet."""
         if not any((step.verdict.fact or {}).get("refused") for step in made if step.goal.uri.scheme == "staged"):
             return made
-        from sparkbuild.app.goals import chained  # noqa: PLC0415 - loaded with the goals
-
         return chained.awaited(made)
 
     def preflight(self, step: Step) -> SparkbuildError | None:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.agent.docker.engine import Dockerd, DockerdError
 from sparkbuild.agent.lane import records
 from sparkbuild.agent.lane.ending import of_container, of_process
 from sparkbuild.agent.machine import procs
@@ -153,8 +154,6 @@ class _Container:
         return taken[-MOST:]
 
     def _follow(self) -> None:
-        from sparkbuild.agent.docker.engine import Dockerd, DockerdError  # noqa: PLC0415 - only for containers
-
         try:
             docker = Dockerd(str(self._request["docker"]))
             for line in docker.logs(self._found["container"], tail=1000, follow=True):

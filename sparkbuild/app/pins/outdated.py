@@ -13,6 +13,7 @@ from sparkbuild.app.session import Session
 from sparkbuild.core.errors import SparkbuildError, UpstreamError
 from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.upstream import versions
+from sparkbuild.upstream.registry import Registry
 from sparkbuild.workspace.locks.baseimage import BaseImage
 from sparkbuild.workspace.locks.gitsource import GitSource
 from sparkbuild.workspace.locks.reference import Reference
@@ -156,8 +157,6 @@ def _image(lock: SourceLock, key: str) -> _Found:
 
 
 def _compared(image: BaseImage | Reference) -> _Found:
-    from sparkbuild.upstream.registry import Registry  # noqa: PLC0415 - costs httpx
-
     with closing(Registry(image.host, image.path)) as registry:
         return compare_image(image, registry.digest, registry.tags)
 

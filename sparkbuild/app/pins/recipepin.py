@@ -9,6 +9,7 @@ from sparkbuild.app.goals.prebuilt import TASK
 from sparkbuild.app.session import Session
 from sparkbuild.core.errors import ConfigError, LockError, UpstreamError
 from sparkbuild.core.run import Run
+from sparkbuild.upstream.registry import Registry
 from sparkbuild.workspace.locks.reference import Reference, is_reference, is_tag, parse, rewritten
 from sparkbuild.workspace.shapes.workspace import Recipe
 from sparkbuild.workspace.toml import edit, tomlfile
@@ -86,8 +87,6 @@ def _tag(name: str, image: Reference, asked: Mapping[str, str], where: str) -> s
 
 
 def _digest(image: Reference, tag: str, where: str) -> str:
-    from sparkbuild.upstream.registry import Registry  # noqa: PLC0415 - costs httpx
-
     try:
         with closing(Registry(image.host, image.path)) as registry:
             return registry.digest(tag)

@@ -22,6 +22,7 @@ from sparkbuild.core.run import Progress, Run
 from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.plugin.adapters.action import _Action
+from sparkbuild.upstream.registry import Registry
 from sparkbuild.workspace.locks import sourcelock
 from sparkbuild.workspace.locks.baseimage import BaseImage
 from sparkbuild.workspace.locks.reference import Reference
@@ -211,8 +212,6 @@ def _recipe_image(recipe: str, image: Reference) -> str:
 
 
 def _pinned(image: BaseImage | Reference, component: str) -> str:
-    from sparkbuild.upstream.registry import Registry  # noqa: PLC0415 - costs httpx
-
     with contextlib.closing(Registry(image.host, image.path)) as registry:
         try:
             registry.check(image.digest)

@@ -23,7 +23,7 @@ from sparkbuild.nodes.local.ahead import Ahead
 from sparkbuild.nodes.local.process import ask_facts
 from sparkbuild.plugin.adapters import streams
 from sparkbuild.plugin.adapters.dodofile import users_code
-from sparkbuild.plugin.adapters.misread import HELP
+from sparkbuild.plugin.adapters.misread import HELP, no_option, told
 
 if TYPE_CHECKING:
     from sparkbuild.app.session import Session
@@ -122,13 +122,9 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         try:
             return super().parse_execute(words)
         except CmdParseError as error:
-            from sparkbuild.plugin.adapters.misread import told  # noqa: PLC0415 - only after a typing error
-
             raise InvalidCommand(spoken(told(str(error), self.name, words, known))) from error
 
     def _no_option(self, option: str, text: str, known: list[str]) -> str:
-        from sparkbuild.plugin.adapters.misread import no_option  # noqa: PLC0415 - only after a typing error
-
         if "not recognized" not in text:
             return f"{text}; doit help {self.name} lists its options"
         spelled = f"--{option}" if option and len(option) > 1 else f"-{option}"

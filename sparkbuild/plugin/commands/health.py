@@ -14,7 +14,7 @@ from sparkbuild.app import health
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.ask import answer, everywhere
-from sparkbuild.plugin.adapters.misread import HELP
+from sparkbuild.plugin.adapters.misread import HELP, no_option
 from sparkbuild.plugin.commands.base import FactCommand
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ def spelled_as_task(command: FactCommand, words: Sequence[str], out: TextIO) -> 
     names = [word for word in words if word != "--json"]
     for name in names:
         if name.startswith("-"):
-            from sparkbuild.plugin.adapters.misread import no_option  # noqa: PLC0415 - only after a typing error
-
             raise InvalidCommand(no_option(name.partition("=")[0], words[0], ["--json"], Health.name))
         if not name.startswith(PREFIX):
             raise InvalidCommand(

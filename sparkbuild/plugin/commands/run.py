@@ -14,6 +14,7 @@ from doit.control import TaskControl
 from doit.exceptions import InvalidCommand
 from doit.task import Stream
 
+from sparkbuild.app import stagechoice
 from sparkbuild.app.silent import silent
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core.plan import UNKNOWN, Plan
@@ -198,8 +199,6 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         """Options that act on goals below what they are said of: `--stage` of a lane, and `--evict` of what is staged,
         which doit would take for a single task only. Returns whether to evict.
         """
-        from sparkbuild.app import stagechoice  # noqa: PLC0415 - loaded with the session
-
         evicts = False
         for name, options in self._selection():
             if "--stage" in options:

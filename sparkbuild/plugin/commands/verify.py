@@ -18,8 +18,9 @@ from sparkbuild.app.verification import Row
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.run import Progress
 from sparkbuild.core.screen import complain
+from sparkbuild.core.units import size, when
 from sparkbuild.nodes.ask import everywhere, survey
-from sparkbuild.plugin.adapters.misread import HELP
+from sparkbuild.plugin.adapters.misread import HELP, no_option
 from sparkbuild.plugin.adapters.progress import Display, display
 from sparkbuild.plugin.commands.base import FactCommand
 
@@ -84,8 +85,6 @@ def spelled_as_task(command: FactCommand, words: Sequence[str], out: TextIO) -> 
         elif word == "--json":
             options["as_json"] = True
         elif word.startswith("-"):
-            from sparkbuild.plugin.adapters.misread import no_option  # noqa: PLC0415 - only after a typing error
-
             known = [f"--{one['long']}" for one in Verify.cmd_options]
             raise InvalidCommand(no_option(option, words[0], known, Verify.name))
         elif not word.startswith(PREFIX):
@@ -240,7 +239,6 @@ class _Node:
 def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any], *, hurry: bool) -> list[dict[str, Any]]:
     """What is staged on these nodes and no recipe wants any more."""
     from sparkbuild.app.space.eviction import unread, whose  # noqa: PLC0415 - only for a look at everything
-    from sparkbuild.core.units import size, when  # noqa: PLC0415 - as above
     from sparkbuild.staging.eviction import folders, workspace  # noqa: PLC0415 - as above
 
     goals = session.goals.by_task.values()
