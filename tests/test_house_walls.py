@@ -6,10 +6,14 @@ that is closed late is a circle, and it shows that something stands in the wrong
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Set as AbstractSet
 
 import pytest
+import tomli
 
+from sparkbuild.agent import facts, main
+from sparkbuild.agent.source import opened, plan
 from tests.house import REPOSITORY, dotted, imports, imports_of_modules, is_package, modules, resolved
 
 AGENT = "sparkbuild.agent"
@@ -111,6 +115,30 @@ def test_no_package_is_in_a_circle() -> None:
     imported = imports_of_modules()
     assert imported[ROOT] == set()
     assert circles(packages(imported, inits)) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "function"),
+    [
+        ({verb: f"{AGENT}.{name}" for verb, name in main.VERBS.items()}, "run"),
+        ({scheme: f"{AGENT}.{name}" for scheme, name in facts.OBSERVERS.items()}, "observe"),
+        (plan._PLANNERS, "wish"),
+        (opened._ELSEWHERE, "source"),
+    ],
+)
+def test_a_table_of_names_names_what_is_there(table: dict[str, str], function: str) -> None:
+    """No type checker reads them, and a module that moved would be missed on a node first."""
+    wrong = {key: name for key, name in table.items() if not callable(getattr(importlib.import_module(name), function))}
+    assert table
+    assert not wrong
+
+
+def test_entry_points_are_there() -> None:
+    project = tomli.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    named = [name for group in project["entry-points"].values() for name in group.values()]
+    places = [name.split(":") for name in named]
+    assert named
+    assert all(hasattr(importlib.import_module(module), attribute) for module, attribute in places)
 
 
 @pytest.mark.parametrize(
