@@ -26,7 +26,7 @@ TESTED = {
     "agent/docker/engine.py": "test_docker_answers.py",
     "agent/docker/images.py": "test_images.py",
     "agent/docker/upstream.py": "test_images.py",
-    "agent/hub/repo.py": "test_model_files.py",
+    "agent/hub/repository.py": "test_model_files.py",
     "agent/image/archives.py": "test_images.py",
     "agent/image/debs.py": "test_images.py",
     "agent/image/export.py": "test_images.py",
@@ -34,10 +34,10 @@ TESTED = {
     "agent/image/saved.py": "test_images.py",
     "agent/image/wheels.py": "test_images.py",
     "agent/lane/hold.py": "test_peers.py",
-    "agent/lane/record.py": "test_agent_words.py",
+    "agent/lane/records.py": "test_agent_words.py",
     "agent/ledger/index.py": "test_disk.py",
     "agent/ledger/ledger.py": "test_disk.py",
-    "agent/ledger/mounts.py": "test_store.py",
+    "agent/ledger/mountlist.py": "test_store.py",
     "agent/ledger/part.py": "test_disk.py",
     "agent/ledger/stamps.py": "test_disk.py",
     "agent/machine/network.py": "test_git_and_machine.py",
@@ -47,7 +47,7 @@ TESTED = {
     "agent/source/safetensors.py": "test_model_files.py",
     "agent/source/shardindex.py": "tests/agent/source/test_whole.py",
     "agent/source/shards.py": "tests/agent/source/test_whole.py",
-    "agent/source/sparse.py": "test_store.py",
+    "agent/source/sparsecopy.py": "test_store.py",
     "agent/source/zipped.py": "test_images.py",
     "agent/stage/peers.py": "test_peers.py",
     "agent/stage/scrub.py": "tests/agent/stage/test_scrub.py",
@@ -62,11 +62,11 @@ TESTED = {
     "nodes/engine.py": "test_engine_answers.py",
     "nodes/rpc/reply.py": "test_agent_words.py",
     "plugin/adapters/backend.py": "test_workspace_files.py",
-    "serving/answer.py": "test_engine_answers.py",
+    "serving/ready/answer.py": "test_engine_answers.py",
     "upstream/logins.py": "test_workspace_files.py",
     "workspace/images/dockerread.py": "test_upstream.py",
     "workspace/toml/edit.py": "test_workspace_files.py",
-    "workspace/toml/read.py": "test_workspace_files.py",
+    "workspace/toml/tomlfile.py": "test_workspace_files.py",
     "workspace/toml/scan.py": "test_workspace_files.py",
 }
 # module -> who wrote what it reads
@@ -90,7 +90,7 @@ OURS = {
 }
 # Calls outside of a `try` for RecursionError: what is read there cannot be nested, is ours, or is caught by the caller.
 FLAT = {
-    "agent/ledger/mounts.py": "same() reads what it wrote a moment before",
+    "agent/ledger/mountlist.py": "same() reads what it wrote a moment before",
     "agent/source/shardindex.py": "one string or number, found by a scanner that counts levels itself",
     "agent/source/shards.py": "one string, found by a regular expression",
     "workspace/toml/edit.py": "one value that was read before",

@@ -24,7 +24,7 @@ def named(path: Path) -> str:
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_one_place_decides_which_version_a_source_is(path: Path) -> None:
     found = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)} & TIMES
-    assert not found or named(path) == "source/version.py", f"{named(path)} looks at {found}: see source/version.py"
+    assert not found or named(path) == "source/versions.py", f"{named(path)} looks at {found}: see source/versions.py"
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from sparkbuild.app import verify
+from sparkbuild.app import verification
 from sparkbuild.app.space.room import needed
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
@@ -26,7 +26,7 @@ from sparkbuild.images.sync import SyncKind
 from sparkbuild.nodes.ask import answer
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.relay.addresses import ways
-from sparkbuild.serving import fabric, network
+from sparkbuild.serving.launch import fabric, network
 from sparkbuild.staging import eviction
 from sparkbuild.staging.exports import ExportKind
 from sparkbuild.staging.staged import StagedKind
@@ -165,9 +165,9 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[Fac
 
 
 def _row(goal: Goal, fact: Fact) -> object:
-    row = verify.Row(goal.node, goal.task, "/srv/x", "")
-    look = verify.looked if goal is STAGED else verify.linked
-    return verify.lines([look(row, dict(goal.key.parts), goal.key.digest, fact)])
+    row = verification.Row(goal.node, goal.task, "/srv/x", "")
+    look = verification.looked if goal is STAGED else verification.linked
+    return verification.lines([look(row, dict(goal.key.parts), goal.key.digest, fact)])
 
 
 def _prune() -> Goal:

@@ -14,14 +14,15 @@ from hypothesis import given
 from sparkbuild.agent.disk.files import read_json
 from sparkbuild.agent.evict import attached
 from sparkbuild.agent.export import look
-from sparkbuild.agent.image import archives, layers, tree
-from sparkbuild.agent.ledger import evicted, index, mounts
-from sparkbuild.agent.source import sparse
+from sparkbuild.agent.image import archives, tree
+from sparkbuild.agent.ledger import evicted, index, mountlist
+from sparkbuild.agent.source import sparsecopy
+from sparkbuild.agent.store import layerstore
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.parsers.near import bounded, json_like
 
 EXPORT = {
-    "format": mounts.FORMAT, "version": mounts.VERSION, "key": "c" * 64, "parts": {"kind": "export"},
+    "format": mountlist.FORMAT, "version": mountlist.VERSION, "key": "c" * 64, "parts": {"kind": "export"},
     "commit": "a" * 40,
     "source": "/cache", "target": "/model", "at": 1.0, "sources": [{"folder": "/srv/x", "ledger": [1, 2, 3, 4, 5]}],
     "files": [{"name": "a.bin", "of": "/srv/x/a.bin", "dev": 1, "ino": 2}],
@@ -47,7 +48,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(data=json_like(EXPORT))
 def test_the_manifest_of_an_export(store: Path, data: bytes) -> None:
     dst = str(store / "export")
-    Path(mounts.path_of(dst)).write_bytes(data)
+    Path(mountlist.path_of(dst)).write_bytes(data)
     with bounded(AgentError, OSError):  # what the disk says of a name is that look's problem, see agent/facts.py
         json.dumps(look.observe({"store": str(store), "dst": dst, "key": "c" * 64}))
         attached.export(dst)
@@ -88,18 +89,18 @@ def test_the_files_of_an_environment(store: Path, data: bytes, stamps: bytes) ->
 @given(data=json_like({"stamp": [1, 2, 3, 4, 5]}))
 def test_the_stamp_of_a_layer(store: Path, data: bytes) -> None:
     digest = "sha256:" + "f" * 64
-    Path(layers.folder_of(str(store))).mkdir(parents=True, exist_ok=True)
-    Path(layers.path_of(str(store), digest)).write_bytes(b"x")
-    Path(layers._stamp(str(store), digest)).write_bytes(data)
+    Path(layerstore.folder_of(str(store))).mkdir(parents=True, exist_ok=True)
+    Path(layerstore.path_of(str(store), digest)).write_bytes(b"x")
+    Path(layerstore._stamp(str(store), digest)).write_bytes(data)
     with bounded():
-        layers.problem(str(store), digest, 1)
+        layerstore.problem(str(store), digest, 1)
 
 
 @given(data=json_like({"layers": {"1": [0, 5], "2": [5, 9]}}))
 def test_the_rows_of_a_sparse_copy(store: Path, data: bytes) -> None:
     (store / "rows.json").write_bytes(data)
     with bounded(AgentError):
-        sparse._ranges(str(store / "rows.json"))
+        sparsecopy._ranges(str(store / "rows.json"))
 
 
 @given(data=json_like({"format": "x", "sha256": "a" * 64}))
