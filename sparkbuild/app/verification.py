@@ -9,7 +9,7 @@ import msgspec
 
 from sparkbuild.core import units
 from sparkbuild.core.reasons import differences
-from sparkbuild.core.sizes import count
+from sparkbuild.core.units import count
 from sparkbuild.staging import words
 
 OK, DAMAGED, NOT_STAGED, SILENT, STALE = "ok", "damaged", "not staged", "node silent", "other data"

@@ -13,8 +13,8 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
-from sparkbuild.core.sizes import count
 from sparkbuild.core.state import Made, size_again
+from sparkbuild.core.units import count
 from sparkbuild.images.docker import FILES, DockerSpec, reference
 from sparkbuild.images.dockerfile import DockerfileSpec, missing
 from sparkbuild.nodes.cluster import Nodes

@@ -22,8 +22,8 @@ from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Run
-from sparkbuild.core.sizes import count
 from sparkbuild.core.state import Made
+from sparkbuild.core.units import count
 from sparkbuild.core.uri import Uri
 from sparkbuild.images import transfer
 from sparkbuild.images.content import BLOBS, describe

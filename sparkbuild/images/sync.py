@@ -12,8 +12,8 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
-from sparkbuild.core.sizes import count
 from sparkbuild.core.state import Made, size_again
+from sparkbuild.core.units import count
 from sparkbuild.images import transfer
 from sparkbuild.images.content import BLOBS, Content, blobs_of, describe, lacking, receipt_here, remember
 from sparkbuild.images.docker import reference

@@ -11,8 +11,8 @@ from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, changed, differences
-from sparkbuild.core.sizes import count, size
 from sparkbuild.core.state import Made
+from sparkbuild.core.units import count, size
 from sparkbuild.serving.lane import LaneSpec, launch_parts
 
 Fact = dict[str, Any]

@@ -15,8 +15,8 @@ from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
-from sparkbuild.core.sizes import count
 from sparkbuild.core.state import Made
+from sparkbuild.core.units import count
 from sparkbuild.core.uri import Uri
 from sparkbuild.staging.blocks import Place, Staged
 from sparkbuild.staging.eviction import gone, owner

@@ -15,8 +15,8 @@ from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
-from sparkbuild.core.sizes import count, size
 from sparkbuild.core.state import Made
+from sparkbuild.core.units import count, size
 from sparkbuild.staging import words
 from sparkbuild.staging.eviction import gone, owner
 

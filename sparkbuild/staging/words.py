@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from sparkbuild.core.sizes import count, size
+from sparkbuild.core.units import count, size
 
 
 def lines(about: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sparkbuild.app.session import Session
 from sparkbuild.core.errors import LockError
-from sparkbuild.core.sizes import count
+from sparkbuild.core.units import count
 from sparkbuild.plugin.adapters.action import _Action
 from sparkbuild.workspace.locks import sourcelock
 

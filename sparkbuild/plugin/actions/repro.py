@@ -10,7 +10,7 @@ from sparkbuild.app.session import Session
 from sparkbuild.core.errors import NodeError, NotMadeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, UNKNOWN, Verdict
-from sparkbuild.core.sizes import count
+from sparkbuild.core.units import count
 from sparkbuild.images.dockerfile import DockerfileSpec
 from sparkbuild.plugin.adapters.action import _Action
 

@@ -14,7 +14,7 @@ from doit.version import VERSION as DOIT_VERSION
 
 from sparkbuild import __version__
 from sparkbuild.app.spoken import CALLED
-from sparkbuild.core.sizes import count
+from sparkbuild.core.units import count
 from sparkbuild.plugin.adapters.options import EVICT, members, options_of
 from sparkbuild.plugin.commands.base import FactCommand
 from sparkbuild.plugin.commands.withheld import WITHHELD

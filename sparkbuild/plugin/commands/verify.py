@@ -136,7 +136,7 @@ def verify(
         screen.close()
     rows = {row.task: row for of_node in seen.values() for row in of_node}
     ordered = [rows[goal.task] for goal in goals]
-    hurry = any(row.state == verifying.SILENT for row in ordered)
+    hurry = any(row.state == verification.SILENT for row in ordered)
     orphans = _orphans(session, by_node, hurry=hurry) if not names else []
     problems = session.goals.problems if not names else {}
     code = 2 if problems else verification.code(ordered)
