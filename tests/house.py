@@ -7,6 +7,7 @@ A table of names from which a module is picked is none: by it, a lower floor is 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,3 +109,31 @@ def imports_of_modules() -> dict[str, set[str]]:
         }
         for module, path in known.items()
     }
+
+
+def first_line(path: Path) -> str:
+    """The first line of a module's docstring."""
+    return (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+
+
+def table(folder: str = "") -> list[tuple[str, str]]:
+    """What each package is for; of one `folder` below sparkbuild/, what each of its modules is for."""
+    if not folder:
+        inits = [path for path in modules() if path.name == "__init__.py" and path.parent != PACKAGE]
+        return [(f"{path.parent.relative_to(PACKAGE)}/", first_line(path)) for path in inits]
+    return [(path.name, first_line(path)) for path in modules() if path.parent == PACKAGE / folder]
+
+
+def main(words: list[str]) -> int:
+    """`python -m tests.house [FOLDER]`: print that table."""
+    rows = table(words[0].strip("/") if words else "")
+    if not rows:
+        sys.stderr.write(f"sparkbuild/{words[0]} has no modules\n  next:   python -m tests.house names the packages\n")
+        return 2
+    width = max(len(name) for name, _ in rows)
+    sys.stdout.write("".join(f"{name:<{width}}  {line}\n" for name, line in rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

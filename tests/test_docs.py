@@ -14,6 +14,7 @@ import tomli
 
 from sparkbuild.workspace.locks import sourcelock
 from sparkbuild.workspace.shapes import schema, stagingschema
+from tests import house
 from tests.workspace_tool import Tool
 
 ROOT = Path(__file__).parents[1]
@@ -142,13 +143,6 @@ def test_every_field_of_the_manifest_is_documented():
         assert not missing, (shape.__name__, missing)
 
 
-def test_every_field_of_the_lane_record_is_documented():
-    from sparkbuild.agent.wire.records import LaneRecord  # noqa: PLC0415
-
-    text = section((ROOT / "docs/serving.md").read_text(), "## Launch")
-    assert not [name for name in LaneRecord.__annotations__ if f"`{name}`" not in text]
-
-
 def examples(language: str) -> list[Any]:
     return [
         pytest.param(block, id=f"{shown(path)}-{number}")
@@ -273,9 +267,9 @@ def test_links_lead_somewhere(path: Path):
             assert anchor in anchors, (target, sorted(anchors))
 
 
-def test_the_rooms_of_the_architecture_are_those_of_the_package():
-    package = ROOT / "sparkbuild"
-    text = section((ROOT / "docs/architecture.md").read_text(), "## Rooms")
-    named = re.findall(r"^\| `([a-z/]+)/` \|", text.split("\n### Around it")[0], re.MULTILINE)
-    there = {str(path.parent.relative_to(package)) for path in package.rglob("__init__.py")} - {"."}
-    assert set(named) == there
+def test_every_package_and_module_says_what_it_is_for():
+    folders = [name for name, _ in house.table()]
+    assert "agent/ledger/" in folders
+    rows = [(f"{folder}{name}", line) for folder in folders for name, line in house.table(folder)]
+    assert [name for name, line in [*house.table(), *rows] if not line] == []
+    assert len(rows) + len(house.table(".")) == len(house.modules())

@@ -10,20 +10,21 @@ from sparkbuild.workspace.toml.findings import Findings, Path
 
 # Folders of a node's store that other parts of sparkbuild keep things in.
 TAKEN = (
-    *(
-        "agent",
-        "archives",
-        "artifacts",
-        "blobs",
-        "contexts",
-        "images",
-        "incoming",
-        "lanes",
-        "launch.lock",
-        "mirrors",
-        "scrub.lock",
-    ),
-    *("sources", "staged-index"),
+    "agent",
+    "archives",
+    "artifacts",
+    "blobs",
+    "contexts",
+    "images",
+    "incoming",
+    "lanes",
+    "launch.lock",
+    "mirrors",
+    "prebuilt",
+    "scrub.lock",
+    "sources",
+    "staged-index",
+    "wheels",
 )
 # Folders of a node's store in which each block and export that says no other has one of its own.
 DEFAULTS = ("staged", "exported")
