@@ -218,9 +218,12 @@ def test_the_commands_are_those_of_the_package():
     project = tomli.loads((ROOT / "pyproject.toml").read_text())["project"]
     commands = set(project["entry-points"]["doit.COMMAND"])
     assert commands - WITHHELD <= COMMANDS
-    readme = (ROOT / "README.md").read_text()
+    overview = section((ROOT / "docs/commands.md").read_text(), "## Overview")
     for name in commands - WITHHELD - {"run", "forget", "help", "ignore"}:
-        assert f"`doit {name}" in readme
+        assert f"| `doit {name}" in overview
+    names = section((ROOT / "docs/commands.md").read_text(), "## Tasks")
+    assert [name for name in sorted(TASKS) if f"| `{name}" not in names] == []
+    assert section((ROOT / "README.md").read_text(), "## Five commands").count("\n| `doit ") == 5
 
 
 @pytest.mark.parametrize("words", [["list"], ["list", "stage"]], ids=" ".join)
