@@ -270,6 +270,16 @@ def test_links_lead_somewhere(path: Path):
             assert anchor in anchors, (target, sorted(anchors))
 
 
+def test_the_first_change_fits_the_files_that_it_changes():
+    blocks = fenced((ROOT / "CONTRIBUTING.md").read_text(), "diff")
+    changes = [part for block in blocks for part in re.split(r"^--- ", block, flags=re.MULTILINE)[1:]]
+    assert len(changes) == 5
+    for change in changes:
+        path, *lines = change.splitlines()
+        there = (ROOT / path).read_text().splitlines()
+        assert [line for line in lines if not line.startswith("+") and line[1:] not in there] == [], path
+
+
 def test_every_package_and_module_says_what_it_is_for():
     folders = [name for name, _ in house.table()]
     assert "agent/ledger/" in folders
