@@ -109,6 +109,20 @@ def test_every_field_of_a_record_is_on_the_page(heading: str):
     assert missing == []
 
 
+def test_every_event_of_the_run_log_is_documented_with_its_fields():
+    text = section((REPOSITORY / "docs/state-and-logs.md").read_text(), "## The run log")
+    calls = [
+        node
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("runlog.write")
+    ]
+    named = {str(node.args[0].value) for node in calls if isinstance(node.args[0], ast.Constant)}
+    named |= {str(keyword.arg) for node in calls for keyword in node.keywords}
+    assert {"start", "made", "parts"} <= named
+    assert sorted(name for name in named if f"`{name}`" not in text) == []
+
+
 def rows_of(text: str) -> set[str]:
     """The first cells of a table, as they stand in backquotes."""
     return set(re.findall(r"^\| `([^`]+?)/?` \|", text, re.MULTILINE))
