@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from staging_tools import (
-    JOINED,
     MIB,
     WITHOUT_SHA256,
     Call,
@@ -72,20 +71,16 @@ def packing(work: Path, mib: int, rounds: int) -> list[Row]:
             "cp": lambda: _cp(reference, work / "copy.bin"),
             "all": lambda: stage(""),
             "xxh3": lambda: stage(WITHOUT_SHA256),
-            "joined": lambda: stage(JOINED),
-            "joined, xxh3": lambda: stage(f"{JOINED}\n{WITHOUT_SHA256}"),
         },
     )
     size = reference.stat().st_size
     shutil.rmtree(model)
     reference.unlink()
     name = f"packing of {mib} MiB"
-    peak = max(call.rss for runs in (calls["all"], calls["joined"]) for call in runs) / MIB
+    peak = max(call.rss for call in calls["all"]) / MIB
     return [
-        speed(f"{name}, all hashes", size, calls["all"], calls["cp"], 0.85),
-        speed(f"{name}, {_ALONE}", size, calls["xxh3"], calls["cp"], 0.85),
-        speed(f"{name}, no ctypes, all hashes", size, calls["joined"], calls["cp"], 0.75),
-        speed(f"{name}, no ctypes, {_ALONE}", size, calls["joined, xxh3"], calls["cp"], 0.75),
+        speed(f"{name}, all hashes", size, calls["all"], calls["cp"], 0.80),
+        speed(f"{name}, {_ALONE}", size, calls["xxh3"], calls["cp"], 0.80),
         _cache(name, left),
         Row(f"peak RSS, {name}", f"{peak:.0f} MiB", "", "", "< 64 MiB", peak < 64),
     ]

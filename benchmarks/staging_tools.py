@@ -22,8 +22,6 @@ from sparkbuild.nodes.local import process as agent_process
 ROOT = Path(__file__).resolve().parents[1]
 MIB = 1 << 20
 KEY = "0" * 64
-# On a python without ctypes, rows are laid out in another way. Here it has it for all else.
-JOINED = "from sparkbuild.agent.rows import strided; strided.spread = lambda: None"
 # No switch of the product, whose ledger always has a sha256: what the loop itself costs, with the chunk digests alone.
 WITHOUT_SHA256 = """
 from sparkbuild.agent.ledger import content

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 SCHEMES = ("artifact", "source", "archive", "image", "staged", "export", "lane", "report")
 
 DOWNLOADS = ("artifact", "source")  # made only for what is made from them; shown only where somebody asks
-
-_URI = re.compile(r"^(?P<scheme>[a-z]+)://(?P<node>[A-Za-z0-9_.-]+)/(?P<path>[^@\s]+)(?:@(?P<key>[0-9a-f]{12}))?$")
 
 
 class Uri(msgspec.Struct, frozen=True, order=True):
@@ -32,15 +28,3 @@ def is_uri(text: str) -> bool:
     """True for `scheme://...` of a scheme we know; file paths never match."""
     scheme, sep, _ = text.partition("://")
     return bool(sep) and scheme in SCHEMES
-
-
-def parse(text: str) -> tuple[Uri, str]:
-    """Split `scheme://node/path[@key]` into the name and the key ("" when there is none).
-
-    Raises ValueError naming the text when it is not such a name.
-    """
-    match = _URI.match(text)
-    if match is None or match["scheme"] not in SCHEMES:
-        message = f"not a goal name: {text!r} (wanted scheme://node/path[@key], scheme one of {', '.join(SCHEMES)})"
-        raise ValueError(message)
-    return Uri(match["scheme"], match["node"], match["path"]), match["key"] or ""

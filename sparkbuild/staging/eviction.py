@@ -40,7 +40,6 @@ class Folder(msgspec.Struct, frozen=True):
     orphan: bool = False
     busy: str = ""
     protect: bool = False
-    indexed: bool = True
     adopted: bool = False
     present: bool = True
     problem: str = ""

@@ -11,6 +11,8 @@ from hypothesis import given, strategies as st
 from sparkbuild.agent.ledger import index, ledger, ownership, part, stamps
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import LedgerError
+from sparkbuild.agent.ledger.part import Part
+from sparkbuild.agent.ledger.shape import Shape
 from tests.parsers.near import bounded, damaged, json_like
 
 FILE = {
@@ -73,10 +75,12 @@ def test_the_index_of_staged_folders(dst: Path, data: bytes) -> None:
         index.entries(str(dst))
 
 
-@given(data=damaged(b'{"part": 1, "digest": "xxh3", "chunk": 4194304, "size": 5, "source": {}}\n' + bytes(8)))
+@given(data=damaged(Part("/", "deep/a.bin", Shape(5), {"kind": "file"}, "xxh3_64")._header + bytes(range(8))))
 def test_the_list_of_a_part(dst: Path, data: bytes) -> None:
     stem = part.stem("deep/a.bin")
     (dst / f".sparkbuild/{stem}.part").touch()
     (dst / f".sparkbuild/{stem}.chunks").write_bytes(data)
     with bounded():
-        part.progress(str(dst), "deep/a.bin")
+        begun = Part(str(dst), "deep/a.bin", Shape(5), {"kind": "file"}, "xxh3_64")
+        assert begun.lacking() in {0, 5}
+        begun.empty()

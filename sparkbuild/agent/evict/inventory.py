@@ -60,12 +60,12 @@ def _bounded(store: str, entry: index.Entry, attached: list[Export], shelf: Shel
 
 
 def look(store: str, entry: index.Entry, attached: list[Export], shelf: Shelf) -> dict[str, Any]:
-    """{the fields of an index.Entry, "indexed", "present": it has a ledger, "total": bytes of data by it, "frees":
+    """{the fields of an index.Entry, "present": it has a ledger, "total": bytes of data by it, "frees":
     bytes that the disk gets back when it goes with its exports, "kept": bytes of files that have other names still,
     "exports": their folders, "device", "used": which lane or container uses any of these now, "busy": who stages into
     it, "problem"}.
     """
-    fact: dict[str, Any] = {**entry._asdict(), "indexed": bool(entry.recipe), "present": False, "total": 0}
+    fact: dict[str, Any] = {**entry._asdict(), "present": False, "total": 0}
     fact |= {"frees": 0, "kept": 0, "device": "", "problem": "", "busy": folder.busy(entry.dst)}
     fact["exports"] = [one.dst for one in attached]
     fact["used"] = used(store, (entry.dst, *fact["exports"]), shelf)

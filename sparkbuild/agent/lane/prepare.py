@@ -111,11 +111,6 @@ def _base(store: str, recipe: str) -> tuple[str, str]:
     return os.path.join(MEMORY, f"sparkbuild-{os.geteuid()}"), f"{recipe}-{name}"
 
 
-def secrets_base(store: str, recipe: str) -> str:
-    """Where the secrets of one recipe lie in memory."""
-    return os.path.join(*_base(store, recipe))
-
-
 def forget(store: str, recipe: str, launch: str = "") -> None:
     """Remove the secrets of a lane that no longer runs: of one launch, or of all. Everybody may write to where they
     lie: where another user has our name there, nothing is ours to remove.

@@ -35,19 +35,6 @@ def stem(name: str) -> str:
     return f"{shown}.{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
-def progress(dst: str, name: str) -> tuple[str, dict[str, Any], bytes] | None:
-    """The part of a file as another process sees it: (its path, the first line of its list, the digests so far); None
-    when there is none that can be read.
-    """
-    path = f"{dst}/{OURS}/{stem(name)}"
-    try:
-        with open(f"{path}.chunks", "rb") as file:
-            header, chunks = json.loads(file.readline()), file.read()
-    except (OSError, ValueError, RecursionError):  # RecursionError: 100,000 opening brackets
-        return None
-    return (f"{path}.part", header, chunks) if isinstance(header, dict) and os.path.isfile(f"{path}.part") else None
-
-
 class Part:
     """The part of one file. `source` says by content what it is copied from; {} when that cannot be said, and then
     nothing is ever resumed: chunks of two versions of a source must not meet in one file.

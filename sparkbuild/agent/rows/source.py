@@ -12,7 +12,7 @@ import hashlib
 import struct
 from typing import Any, NamedTuple
 
-from sparkbuild.agent.rows.interleave import ROW, Interleave, best
+from sparkbuild.agent.rows.interleave import ROW, Interleave
 from sparkbuild.agent.rows.tables import SCALE_BYTES as SCALE, WEIGHT_BYTES as WEIGHT, link_text
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire.protocol import AgentError
@@ -64,7 +64,7 @@ class RowSource:
     AgentError when the shard is not the one that was described.
     """
 
-    def __init__(self, desc: dict[str, Any], interleave: Interleave | None = None) -> None:
+    def __init__(self, desc: dict[str, Any]) -> None:
         self._desc, self._layout = desc, LAYOUTS[desc["kind"]]
         self._lo: int = desc["lo"]
         self._count: int = desc["hi"] - desc["lo"]
@@ -80,7 +80,7 @@ class RowSource:
         except BaseException:
             self.close()
             raise
-        self._interleave = interleave or best(self._layout.rows, self._layout.unit)
+        self._interleave = Interleave(self._layout.rows, self._layout.unit)
 
     def read(self, view: memoryview, offset: int) -> int:
         """Fill `view` from `offset`."""

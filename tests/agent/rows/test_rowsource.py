@@ -1,4 +1,4 @@
-"""Packed rows as a file: read by readers that know the format only, at any offset, laid out in both ways."""
+"""Packed rows as a file: read by readers that know the format only, at any offset."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from sparkbuild.agent.rows import strided
-from sparkbuild.agent.rows.interleave import Joined, Strided, best
 from sparkbuild.agent.rows.packed import wish
-from sparkbuild.agent.rows.source import HEADER, LAYOUTS, RowSource
+from sparkbuild.agent.rows.source import HEADER, RowSource
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
@@ -27,7 +25,6 @@ from tests.staging.checkpoint import Checkpoint, make
 from tests.staging.readers import Packed, Page15, RefusedError, tile
 
 ROOT = Path(__file__).parents[3]
-WAYS = ("strided", "joined")
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +44,9 @@ def plan(made: Checkpoint, **more: Any) -> Wish:
     return wish({**what, **more}, "/", Archives())
 
 
-def open_rows(source: dict[str, Any], *, way: str = "") -> RowSource:
-    layout = LAYOUTS[source["kind"]]
-    return RowSource(source, Joined(layout.rows, layout.unit) if way == "joined" else None)
-
-
-def write(wanted: Wanted, path: Path, *, way: str) -> Path:
+def write(wanted: Wanted, path: Path) -> Path:
     """The file as the engine copies it: chunk by chunk."""
-    source = open_rows(wanted.source, way=way)
+    source = RowSource(wanted.source)
     assert source.size == wanted.size
     buffer = memoryview(bytearray(CHUNK))
     with path.open("wb") as file:
@@ -75,12 +67,11 @@ def take(source: RowSource, offset: int, length: int) -> bytes:
     return bytes(buffer[:got])
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("split", ["even", "heads"])
 @pytest.mark.parametrize("tp", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize(("kind", "reader"), [("packed", Packed), ("page15", Page15)])
 def test_every_row_of_every_rank(  # noqa: PLR0917
-    made: Checkpoint, fast: Path, kind: str, reader: Any, tp: int, split: str, way: str
+    made: Checkpoint, fast: Path, kind: str, reader: Any, tp: int, split: str
 ) -> None:
     seen: dict[int, list[tuple[int, int]]] = {1: [], 14: []}
     for rank in range(tp):
@@ -89,7 +80,7 @@ def test_every_row_of_every_rank(  # noqa: PLR0917
             lo, hi = found.about["layers"][str(layer)]
             seen[layer].append((lo, hi))
             table = made.tables[layer]
-            path = write(wanted, fast / wanted.name, way=way)
+            path = write(wanted, fast / wanted.name)
             opened = reader(path, layer, lo, hi, table.rows)
             assert all(row == table.row(lo + n) for n, row in enumerate(opened.rows()))
             for row in {lo, lo + 1, (lo + hi) // 2, hi - 2, hi - 1, *random.Random(rank).sample(range(lo, hi), 50)}:
@@ -99,10 +90,9 @@ def test_every_row_of_every_rank(  # noqa: PLR0917
     assert all(tile(ranges, made.tables[layer].rows) for layer, ranges in seen.items())
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_readers_refuse_what_is_not_theirs(made: Checkpoint, tmp_path: Path, way: str) -> None:
+def test_the_readers_refuse_what_is_not_theirs(made: Checkpoint, tmp_path: Path) -> None:
     lo, hi, rows = 6468, 12937, 25874
-    path = write(plan(made).files[0], tmp_path / "a", way=way)
+    path = write(plan(made).files[0], tmp_path / "a")
     Packed(path, 1, lo, hi, rows).close()
     for wrong in ((14, lo, hi, rows), (1, lo + 1, hi, rows), (1, lo, hi - 1, rows), (1, lo, hi, rows + 1)):
         with pytest.raises(RefusedError):
@@ -115,17 +105,16 @@ def test_the_readers_refuse_what_is_not_theirs(made: Checkpoint, tmp_path: Path,
             Packed(path, 1, lo, hi, rows)
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["packed", "page15"])
 @pytest.mark.parametrize(
     "options", [{"others_first": True, "pad": 5}, {"one_file": True, "prefix": "model.", "pad": 1}]
 )
-def test_tables_at_odd_offsets(tmp_path: Path, options: dict[str, Any], kind: str, way: str) -> None:
+def test_tables_at_odd_offsets(tmp_path: Path, options: dict[str, Any], kind: str) -> None:
     made = make(tmp_path / "m", vocab=50, **options)
     found = plan(made, kind=kind, split="heads", tp=2, rank=1)
     for wanted, (layer, table) in zip(found.files, made.tables.items(), strict=True):
         lo, hi = found.about["layers"][str(layer)]
-        path = write(wanted, tmp_path / wanted.name, way=way)
+        path = write(wanted, tmp_path / wanted.name)
         opened = (Packed if kind == "packed" else Page15)(path, layer, lo, hi, table.rows)
         assert list(opened.rows()) == [table.row(row) for row in range(lo, hi)]
         opened.close()
@@ -151,13 +140,12 @@ def whole(made: Checkpoint) -> dict[tuple[str, int], tuple[Wanted, bytes]]:
     return found
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layer", [1, 14])
 @pytest.mark.parametrize("kind", ["packed", "page15"])
-def test_any_part_of_it(whole: dict[tuple[str, int], tuple[Wanted, bytes]], kind: str, layer: int, way: str) -> None:
+def test_any_part_of_it(whole: dict[tuple[str, int], tuple[Wanted, bytes]], kind: str, layer: int) -> None:
     wanted, data = whole[kind, layer]
     assert wanted.size == len(data)
-    source = open_rows(wanted.source, way=way)
+    source = RowSource(wanted.source)
     near = st.sampled_from([0, 1, 263, 264, 265, 4095, 4096, 4097, 4360, 8191, 8192, 8193, 12288])
     offsets = st.one_of(near, st.integers(0, len(data) + 10), near.map(lambda n: len(data) - n))
     lengths = st.one_of(near, st.integers(0, 600), st.integers(0, len(data) + 10))
@@ -171,21 +159,6 @@ def test_any_part_of_it(whole: dict[tuple[str, int], tuple[Wanted, bytes]], kind
     source.close()
 
 
-@pytest.mark.parametrize("kind", ["packed", "page15"])
-def test_both_ways_are_the_same(whole: dict[tuple[str, int], tuple[Wanted, bytes]], kind: str) -> None:
-    wanted, data = whole[kind, 14]
-    ways = [open_rows(wanted.source, way=way) for way in WAYS]
-
-    @settings(max_examples=60, deadline=None)
-    @given(offset=st.integers(0, len(data)), length=st.integers(0, len(data)))
-    def check(offset: int, length: int) -> None:
-        assert take(ways[0], offset, length) == take(ways[1], offset, length)
-
-    check()
-    for way in ways:
-        way.close()
-
-
 def test_what_is_joined_at_once_is_not_mapped_anew_each_time() -> None:
     """From 128 KiB on malloc takes new pages from the kernel for each result: their faults cost five times the join.
 
@@ -194,10 +167,10 @@ def test_what_is_joined_at_once_is_not_mapped_anew_each_time() -> None:
     code = f"""
 import resource, sys
 sys.path.append({str(ROOT)!r})
-from sparkbuild.agent.rows.interleave import Joined
+from sparkbuild.agent.rows.interleave import Interleave
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 weights, scales, into = (memoryview(bytearray(width << 14)) for width in (256, 8, 264))
-joined = Joined(1, 264)
+joined = Interleave(1, 264)
 joined.units(into, weights, scales)
 before = faults()
 joined.units(into, weights, scales)
@@ -208,25 +181,18 @@ print(faults() - before)
     assert int(done.stdout) < (264 << 14) // 4096 // 10
 
 
-def test_the_way_is_the_one_that_this_python_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(best(1, 264), Strided)
-    monkeypatch.setattr(strided, "spread", lambda: None)
-    assert isinstance(best(1, 264), Joined)
-
-
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """Tables that need several reads, with rows that can be told apart."""
     return make(tmp_path_factory.mktemp("big") / "m", vocab=8000, shards=2)
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["packed", "page15"])
-def test_a_big_one_in_chunks_and_backwards(big: Checkpoint, kind: str, way: str) -> None:
+def test_a_big_one_in_chunks_and_backwards(big: Checkpoint, kind: str) -> None:
     wanted, table = plan(big, kind=kind, tp=2, rank=1).files[1], big.tables[14]
     lo = wanted.source["lo"]
     tracemalloc.start()
-    source = open_rows(wanted.source, way=way)
+    source = RowSource(wanted.source)
     buffer = memoryview(bytearray(CHUNK))
     starts = list(range(0, wanted.size, CHUNK))
     assert len(starts) > 5
@@ -244,12 +210,11 @@ def test_a_big_one_in_chunks_and_backwards(big: Checkpoint, kind: str, way: str)
     source.close()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_nothing_stays_in_the_page_cache(big: Checkpoint, way: str) -> None:
+def test_nothing_stays_in_the_page_cache(big: Checkpoint) -> None:
     wanted = plan(big, tp=2, rank=0).files[0]
     path = wanted.source["path"]
     drop(path)
-    source = open_rows(wanted.source, way=way)
+    source = RowSource(wanted.source)
     buffer = memoryview(bytearray(CHUNK))
     for start in range(0, wanted.size, CHUNK):
         source.read(buffer, start)
@@ -258,11 +223,10 @@ def test_nothing_stays_in_the_page_cache(big: Checkpoint, way: str) -> None:
     assert left == 0, f"{left} pages"
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_rank_without_rows(tmp_path: Path, way: str) -> None:
+def test_a_rank_without_rows(tmp_path: Path) -> None:
     made = make(tmp_path / "m", vocab=50)
     wanted = plan(made, split="heads", tp=7, rank=6).files[0]
-    path = write(wanted, tmp_path / "a", way=way)
+    path = write(wanted, tmp_path / "a")
     assert path.stat().st_size == HEADER
     rows = made.tables[1].rows
     Packed(path, 1, rows, rows, rows).close()
@@ -270,7 +234,7 @@ def test_a_rank_without_rows(tmp_path: Path, way: str) -> None:
 
 def refused(source: dict[str, Any]) -> dict[str, str]:
     with pytest.raises(AgentError) as caught:
-        open_rows(source)
+        RowSource(source)
     assert caught.value.fields["kind"] == "integrity"
     return caught.value.fields
 
@@ -292,7 +256,7 @@ def test_a_source_that_changes_while_it_is_read(tmp_path: Path) -> None:
     made = make(tmp_path / "m", vocab=50)
     wanted = plan(made).files[0]
     path = Path(wanted.source["path"])
-    source = open_rows(wanted.source)
+    source = RowSource(wanted.source)
     source.check()
     with path.open("r+b") as file:
         file.seek(-1, os.SEEK_END)
@@ -306,7 +270,7 @@ def test_a_source_that_changes_while_it_is_read(tmp_path: Path) -> None:
 
 def test_a_source_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
     made = make(tmp_path / "m", vocab=50)
-    source = open_rows(plan(made).files[0].source)
+    source = RowSource(plan(made).files[0].source)
     os.truncate(source.path, 5000)
     with pytest.raises(AgentError) as caught:
         source.read(memoryview(bytearray(source.size)), 0)
@@ -318,7 +282,7 @@ def test_a_link_that_points_elsewhere_by_now(tmp_path: Path) -> None:
     """A revision that is downloaded while another one is staged: the descriptor still shows the old blob."""
     made = make(tmp_path / "m", vocab=50, as_hub_cache=True)
     wanted = plan(made).files[0]
-    source = open_rows(wanted.source)
+    source = RowSource(wanted.source)
     path = Path(wanted.source["path"])
     other = path.resolve().with_name("f" * 64)
     other.write_bytes(path.read_bytes())
@@ -333,6 +297,6 @@ def test_a_link_that_points_elsewhere_by_now(tmp_path: Path) -> None:
 def test_descriptors_are_closed(made: Checkpoint) -> None:
     before = os.listdir("/proc/self/fd")
     wanted = plan(made).files[0]
-    open_rows(wanted.source).close()
+    RowSource(wanted.source).close()
     refused({**wanted.source, "header_sha256": "0" * 64})
     assert os.listdir("/proc/self/fd") == before
