@@ -93,6 +93,14 @@ class NodeError(SparkbuildError):
     """A node cannot be reached or its agent did not answer."""
 
 
+class NoForwardingError(NodeError):
+    """The sshd of a node, or of a host on the way to it, forwards no port."""
+
+
+class NotPulledError(NodeError):
+    """Docker on a node does not pull an image, which may be loaded there all the same."""
+
+
 class UpstreamError(SparkbuildError):
     """A registry, a package index or a repository cannot be reached, or has not what was asked for.
 

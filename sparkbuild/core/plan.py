@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -32,6 +33,14 @@ _NEEDED = "needed"  # the part of a reason: whether anybody needs what is only m
 _NOT_NEEDED = Verdict(OK, (Reason(_NEEDED, "not needed: what is made from it is complete"),))
 
 
+class Route(Enum):
+    """Where a staging takes its bytes from; the value is how a plan's total says it."""
+
+    SOURCE = "of it from the source"
+    NODE = "between nodes"
+    FOLDER = "from another folder of the same node"
+
+
 class Step(msgspec.Struct, frozen=True):
     """One goal in a plan. `maybe`: right by itself, but something it stands on will be made first."""
 
@@ -40,6 +49,7 @@ class Step(msgspec.Struct, frozen=True):
     reasons: tuple[Reason, ...]
     bytes: int | None
     verdict: Verdict
+    route: Route = Route.SOURCE
 
     @property
     def unneeded(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sparkbuild.core.errors import NodeError
+from sparkbuild.core.errors import NoForwardingError, NotPulledError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, differences
@@ -93,8 +93,8 @@ class SyncKind:
                         relay, goal.node, content, missing, run,
                         reference=wanted, key=goal.key.digest, store=str(engine.get("store", "")),
                     )  # fmt: skip
-            except NodeError as error:
-                if self._nodes.place(holder).connection != "local" or not error.what.startswith("docker does not"):
+            except NotPulledError as error:
+                if self._nodes.place(holder).connection != "local":
                     raise
                 run.note(f"{error}\nanother way: docker load, over the connection")
         return self._load(goal, content, engine, run)
@@ -131,9 +131,8 @@ def advising(other: str) -> Iterator[None]:
     """What may be done where a node's sshd forwards no port, and nothing can be written to it instead."""
     try:
         yield
-    except NodeError as error:
-        if "AllowTcpForwarding" in f"{error.found} {error.wanted}":
-            error.next = f"AllowTcpForwarding yes in sshd_config there, and reload sshd; or {other}"
+    except NoForwardingError as error:
+        error.next = f"AllowTcpForwarding yes in sshd_config there, and reload sshd; or {other}"
         raise
 
 

@@ -188,7 +188,7 @@ class _Pull:
                 if turn + 1 == TRIES:
                     raise AgentError(
                         f"docker does not take {self._request['reference']}",
-                        kind="node",
+                        kind="not pulled",
                         found=error.problem,
                         next="run again: the layers that have arrived are kept",
                     ) from None

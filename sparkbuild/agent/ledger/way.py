@@ -17,10 +17,13 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 
 class Detour(NamedTuple):
-    """A step that is no folder of this folder: what it is in words, and where it leads, "" when it leads nowhere."""
+    """A step that is no folder of this folder: what it is in words, and where it leads, "" when it leads nowhere.
+    `mounted`: another file system is mounted on it.
+    """
 
     found: str
     leads: str = ""
+    mounted: bool = False
 
 
 def steps(names: Iterable[str]) -> list[str]:
@@ -67,7 +70,7 @@ def refused(dst: str, step: str, detour: Detour) -> AgentError:
     if detour.leads:
         back = f"rm {path} && mv {shlex.quote(detour.leads)} {path}"
         mends = f"on that node: {back}; or move all of {dst} to that disk, and correct `dst` of the block"
-    elif detour.found.startswith("a mount"):
+    elif detour.mounted:
         mends = f"on that node: umount {path}; or have all of {dst} on that disk, and correct `dst` of the block"
     return AgentError(
         "a folder is wanted where something else is",
@@ -85,7 +88,7 @@ def _look(path: str, device: int) -> Detour | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISDIR(found.st_mode):
-        return None if found.st_dev == device else Detour("a mount of another file system")
+        return None if found.st_dev == device else Detour("a mount of another file system", mounted=True)
     if not stat.S_ISLNK(found.st_mode):
         return Detour("a file")
     text = os.readlink(path)

@@ -20,8 +20,8 @@ _SIGTERM = 15  # importing `signal` takes longer than most looks
 
 class AgentError(Exception):
     """A failure the operator should read. `kind` picks the error class on the calling side:
-    integrity, space, port, engine, config, build, node, gone (who was asked answered, and does not have it), or "" for
-    the base class.
+    integrity, space, port, engine, config, build, node, "not pulled" (docker does not pull an image), gone (who was
+    asked answered, and does not have it), or "" for the base class.
     """
 
     def __init__(

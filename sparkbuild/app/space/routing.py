@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sparkbuild.core import units
-from sparkbuild.core.plan import RUN, Plan, Step
+from sparkbuild.core.plan import RUN, Plan, Route, Step
 from sparkbuild.core.reasons import Reason
 from sparkbuild.staging.routes import SOURCE, repeated, routes
 
 if TYPE_CHECKING:
     from sparkbuild.app.session import Session
-
-_COPIES = "copies it from"
 
 
 def told(session: Session, made: Plan, refused: Container[str] = ()) -> Plan:
@@ -44,28 +42,22 @@ def told(session: Session, made: Plan, refused: Container[str] = ()) -> Plan:
 def _with(step: Step, giver: str) -> Step:
     if not step.goal.spec.shared or step.bytes == 0:
         return step
-    text = f"takes it from {giver}, over the fabric"
+    route, text = Route.NODE, f"takes it from {giver}, over the fabric"
     if giver == SOURCE:
-        text = "reads the source"
+        route, text = Route.SOURCE, "reads the source"
     elif giver == step.goal.node:
-        text = f"{_COPIES} another folder of {giver}"
-    return msgspec.structs.replace(step, reasons=(*step.reasons, Reason("route", text, remark=True)))
+        route, text = Route.FOLDER, f"copies it from another folder of {giver}"
+    return msgspec.structs.replace(step, route=route, reasons=(*step.reasons, Reason("route", text, remark=True)))
 
 
 def total(made: Plan) -> str:
     """The bytes of a plan's staging: from the sources, between nodes, and within one; "" when all are read there."""
-    sums = {"of it from the source": 0, "between nodes": 0, "from another folder of the same node": 0}
+    sums = dict.fromkeys(Route, 0)
     for step in made:
         if step.goal.uri.scheme == "staged":
-            sums[_way(step)] += step.bytes or 0
-    first, *others = sums
-    if not any(sums[name] for name in others):
+            sums[step.route] += step.bytes or 0
+    if sums[Route.NODE] == sums[Route.FOLDER] == 0:
         return ""
-    return ", ".join(f"{units.size(sums[name])} {name}" for name in sums if sums[name] or name == first)
-
-
-def _way(step: Step) -> str:
-    text = next((reason.text for reason in step.reasons if reason.part == "route"), "")
-    if text.startswith(_COPIES):
-        return "from another folder of the same node"
-    return "between nodes" if text.startswith("takes") else "of it from the source"
+    return ", ".join(
+        f"{units.size(sums[route])} {route.value}" for route in Route if sums[route] or route is Route.SOURCE
+    )

@@ -81,13 +81,14 @@ def _advice_alone(one: Eviction, need: Need) -> str:
 
 def figures(need: Need) -> str:
     """What is found, and what is wanted, in one line."""
+    return f"found {units.size(need.free)} free, wanted {_wanted(need)}"
+
+
+def _wanted(need: Need) -> str:
     blocks = f" of {len(need.tasks)} blocks" if need.tasks[1:] else ""
     least = "at least " if need.unsized else ""
     spare = f" + {units.size(need.min_free)} to stay free (min_free, {_file(need.keeper)})" if need.min_free else ""
-    return (
-        f"found {units.size(need.free)} free, wanted {least}{units.size(need.write)} for the data{blocks}{spare}: "
-        f"{units.size(need.short)} missing"
-    )
+    return f"{least}{units.size(need.write)} for the data{blocks}{spare}: {units.size(need.short)} missing"
 
 
 def advice(one: Eviction) -> str:
@@ -126,7 +127,7 @@ def refusal(one: Eviction) -> SpaceError:
     return SpaceError(
         f"{', '.join(one.need.tasks)}: removing other staged data does not make enough room on {one.need.node}",
         found="\n".join([f"{units.size(one.need.free)} free, {units.size(one.could)} may go", *stay]),
-        wanted=figures(one.need).partition("wanted ")[2],
+        wanted=_wanted(one.need),
         next=f"{_otherwise(one)}; nothing was removed",
     )
 

@@ -19,6 +19,7 @@ _CLASSES: dict[str, type[errors.SparkbuildError]] = {
     "build": errors.BuildError,
     "gone": errors.UpstreamError,
     "node": errors.NodeError,
+    "not pulled": errors.NotPulledError,
     "port": errors.PortInUseError,
     "space": errors.SpaceError,
 }

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import socket
 
-from sparkbuild.core.errors import NodeError
+from sparkbuild.core.errors import NodeError, NoForwardingError
 from sparkbuild.nodes.ssh.config import Target
 from sparkbuild.nodes.ssh.hostkeys import HostKey, Opinion
+
+_PROHIBITED = 1  # RFC 4254, 5.1: SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
 
 
 def not_connected(target: Target, error: OSError) -> NodeError:
@@ -32,9 +34,10 @@ def not_connected(target: Target, error: OSError) -> NodeError:
 
 def no_way_on(via: Target, host: str, port: int, error: BaseException) -> NodeError:
     """A jump host, or a node, does not connect to what is behind it."""
-    code = getattr(error, "code", 0)
-    found = "its sshd forbids it (AllowTcpForwarding)" if code == 1 else f"from there it cannot be reached: {error}"
-    return NodeError(f"{via.name} does not lead on to {host}:{port}", where=via.where, found=found)
+    what = f"{via.name} does not lead on to {host}:{port}"
+    if getattr(error, "code", 0) == _PROHIBITED:
+        return NoForwardingError(what, where=via.where, found="its sshd forbids it (AllowTcpForwarding)")
+    return NodeError(what, where=via.where, found=f"from there it cannot be reached: {error}")
 
 
 def no_session(target: Target, said: str, connections: int) -> NodeError:
@@ -78,7 +81,7 @@ def too_long(target: Target, size: int) -> NodeError:
 
 def no_listening(target: Target, said: str) -> NodeError:
     """The server does not listen for us."""
-    return NodeError(
+    return NoForwardingError(
         f"{target.name} does not pass connections back",
         where=target.where,
         found=said,
