@@ -48,7 +48,7 @@ def looked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> R
         return _bad(row, DAMAGED if fact.get("problem") else NOT_STAGED, [str(text)] if text else [])
     row.total, row.read = int(fact["bytes"]), int(fact["checked"]["bytes"])
     if fact["key"] != key:
-        texts = [reason.text for reason in differences(fact["parts"], parts)]
+        texts = [reason.text for reason in differences(fact.get("parts") or {}, parts)]
         return _bad(row, STALE, texts or ["its ledger has another key"])
     if fact["problems"]:
         return _bad(row, DAMAGED, [str(problem["text"]) for problem in fact["problems"]])
@@ -68,7 +68,7 @@ def linked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> R
         return _bad(row, DAMAGED if fact.get("problem") else NOT_MADE, [str(text)] if text else [])
     row.note = f"{count(fact['files'], 'file')}, {count(len(fact['mounts']), 'mount')}"
     if fact["key"] != key:
-        texts = [reason.text for reason in differences(fact["parts"], parts)]
+        texts = [reason.text for reason in differences(fact.get("parts") or {}, parts)]
         return _bad(row, STALE, texts or ["its manifest has another key"])
     if fact["problems"]:
         return _bad(row, DAMAGED, [str(problem["text"]) for problem in fact["problems"]])

@@ -114,7 +114,7 @@ class ExportKind:
             return Verdict(RUN, (_absent(fact, last),), 0, fact)
         if fact["key"] != goal.key.digest:
             unexplained = Reason("key", "its manifest has another key with the same parts: it was edited by hand")
-            return Verdict(RUN, differences(fact["parts"], goal.key.parts) or (unexplained,), 0, fact)
+            return Verdict(RUN, differences(fact.get("parts") or {}, goal.key.parts) or (unexplained,), 0, fact)
         if fact["problems"]:
             return Verdict(RUN, tuple(Reason(one["file"], one["text"]) for one in fact["problems"]), 0, fact)
         return Verdict(OK, (), 0, fact, f"{count(fact['files'], 'file')}, {count(len(fact['mounts']), 'mount')}")
