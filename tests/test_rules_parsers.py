@@ -38,7 +38,6 @@ TESTED = {
     "agent/ledger/index.py": "test_disk.py",
     "agent/ledger/ledger.py": "test_disk.py",
     "agent/ledger/mountlist.py": "test_store.py",
-    "agent/ledger/part.py": "test_disk.py",
     "agent/ledger/stamps.py": "test_disk.py",
     "agent/machine/network.py": "test_git_and_machine.py",
     "agent/peers/offer.py": "test_peers.py",
