@@ -100,7 +100,7 @@ FACTS: dict[str, list[Fact]] = {
             "dst": "/srv/x", "recipe": "demo", "block": "weights", "workspace": "h:/w", "exports": ["/srv/e"],
             "total": 5,
             "frees": 5, "kept": 0, "device": "5", "used": "", "busy": "", "problem": "", "staged_at": NOW,
-            "served_at": NOW, "protect": False, "indexed": True, "adopted": False, "present": True, "mount": "/",
+            "served_at": NOW, "protect": False, "adopted": False, "present": True, "mount": "/",
         }],
         "exports": [{"dst": "/srv/e", "folders": ["/srv/x"], "recipe": "demo"}],
     }],

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 
 from sparkbuild.agent import facts
 from sparkbuild.agent.lane import records
+from sparkbuild.agent.machine.procs import Glance
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.rpc.reply import Reply
 from tests.parsers.near import bounded, damaged, json_like
@@ -48,6 +49,9 @@ def test_what_a_login_shell_says_before(text: bytes) -> None:
         reply.outcome()
 
 
+GLANCE = Glance()  # /proc, looked at once
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store")
@@ -65,6 +69,7 @@ def test_facts_of_a_lane_whose_record_is_odd(store: Path, data: bytes) -> None:
         "port": 1,
         "runtime": "process",
         "docker": str(store / "none"),
+        "glance": GLANCE,
     }
     with bounded():
         json.dumps(facts._observe(query))

@@ -65,7 +65,7 @@ def test_what_a_peer_gives(head: bytes, frames: bytes, length: int) -> None:
     view = memoryview(bytearray(16))
     with tcp(head + frames + struct.pack(">I", length)) as port, bounded(OSError):
         peer = peers.Peer("127.0.0.1", port)
-        several = peers.Peers("token", [peer], lambda _told: None, lambda: None)
+        several = peers.Peers("token", [peer], lambda _told: None, lambda: None, lambda: None)
         stream = peers._Stream(peer, several, Wanted("a.bin", {}, 5, "", {}))
         try:
             stream.read(view)

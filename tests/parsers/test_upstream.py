@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import httpx
@@ -40,12 +41,16 @@ KEY = b"AAAAC3NzaC1lZDI1NTE5AAAAIJ1fPzUpZm9yIGEgdGVzdCBvbmx5ISEhISEhISEhISEh"
 KNOWN_HOSTS = b"10.0.0.11,dgx1 ssh-ed25519 " + KEY + b"\n@cert-authority * ssh-ed25519 " + KEY + b" c\n|1|a=|b= x y\n"
 
 
+REGISTRY = Registry("registry.example", "x")  # its certificates take 30 ms to load
+
+
 def registry(body: bytes, status: int, headers: dict[str, bytes]) -> Registry:
     """One that answers this to everything."""
-    found = Registry("registry.example", "x")
+    found = copy.copy(REGISTRY)
     given_headers = [(name.encode(), value) for name, value in headers.items()]
     found._client = httpx.Client(
-        transport=httpx.MockTransport(lambda _: httpx.Response(status, headers=given_headers, content=body))
+        trust_env=False,
+        transport=httpx.MockTransport(lambda _: httpx.Response(status, headers=given_headers, content=body)),
     )
     return found
 

@@ -150,8 +150,14 @@ def test_what_a_credential_helper_says(home: Path, said: bytes) -> None:
 )
 def test_what_a_registry_asks_for(header: bytes, after: bytes) -> None:
     with bounded():
-        challenge.challenges([header.decode("latin-1"), '"' * 5000, "a=\\" * 2000])
+        challenge.challenges([header.decode("latin-1")])
         challenge.seconds(after.decode("latin-1"))
+
+
+@pytest.mark.parametrize("header", ['"' * 5000, "a=\\" * 2000])
+def test_a_registry_that_asks_without_end(header: str) -> None:
+    with bounded():
+        challenge.challenges([header])
 
 
 EVENTS: list[dict[str, Any]] = [

@@ -54,7 +54,7 @@ def _bounded(store: str, entry: index.Entry, attached: list[Export], shelf: Shel
     try:
         return patience.bounded(lambda: look(store, entry, attached, shelf), about=entry.dst)
     except patience.SilentError as error:
-        fact: dict[str, Any] = {**entry._asdict(), "indexed": bool(entry.recipe), "present": False, "total": 0}
+        fact: dict[str, Any] = {**entry._asdict(), "present": False, "total": 0}
         fact |= {"frees": 0, "kept": 0, "device": "", "busy": "", "exports": [], "used": ""}
         return fact | {"problem": f"{error.fields['what']}: {error.fields['found']}"}
 

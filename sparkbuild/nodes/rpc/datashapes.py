@@ -17,7 +17,7 @@ class _Table(TypedDict, total=False):
 
 class _Files(TypedDict, total=False):
     files: int
-    bytes: int
+    bytes: int | None  # of what is skipped: None where the source does not tell the size of each
 
 
 class _About(TypedDict, total=False):
@@ -241,7 +241,6 @@ class _Folder(TypedDict):
     staged_at: Time
     served_at: Time
     protect: bool
-    indexed: bool
     adopted: bool
     present: bool
 
