@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from sparkbuild.agent.disk import questions
@@ -33,6 +34,35 @@ class SilentError(AgentError):
     """A file system does not answer: of what is on it nothing can be said."""
 
 
+class _Looker:
+    """A thread that carries out one look after the other. To make a thread takes longer than most looks."""
+
+    def __init__(self) -> None:
+        self._work: Callable[[], object] = int
+        self._begin, self._ended = threading.Lock(), threading.Lock()
+        self._begin.acquire()
+        self._ended.acquire()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def start(self, work: Callable[[], object]) -> None:
+        """Have it carried out; it raises nothing."""
+        self._work = work
+        self._begin.release()
+
+    def ends(self, seconds: float) -> bool:
+        """Wait for its end; False when that does not come in time. True once for each start."""
+        return self._ended.acquire(timeout=seconds)
+
+    def _run(self) -> None:
+        while self._begin.acquire():
+            self._work()
+            self._work = int
+            self._ended.release()
+
+
+_idle: list[_Looker] = []
+
+
 def bounded(look: Callable[[], _T], *, about: str = "") -> _T:
     """What `look` returns or raises. Raises SilentError when a question of it to a file system stays open, or when it
     does not go on and nobody noted what it asked. `about`: the folder that is named then, and not looked at again.
@@ -53,23 +83,22 @@ def bounded(look: Callable[[], _T], *, about: str = "") -> _T:
             errors.append(error)
 
     questions.begin(me)
-    thread = threading.Thread(target=copy_context().run, args=(run,), daemon=True)
-    thread.start()
+    looker = _idle.pop() if _idle else _Looker()
+    looker.start(partial(copy_context().run, run))
     limit = AFTER if _given_up or _hurries else LOOK
     silence: SilentError | None = None
-    while thread.is_alive() and silence is None:
-        thread.join(_STEP)
+    while not (ended := looker.ends(_STEP)) and silence is None:
         questions.goes_on(outer)
         question, seconds = questions.waited(me)
         if question and seconds > limit:
             silence = silent(question, seconds)
         elif question is None and questions.still(me) > LOOK:
             silence = silent(questions.Question(about, 0.0, me, of_source=False), questions.still(me))
-    given_up = silence is not None and thread.is_alive()
-    questions.end(me, given_up=given_up)
-    if silence is not None and given_up:
+    questions.end(me, given_up=not ended)
+    if silence is not None and not ended:  # its thread is left waiting
         _given_up.append(about or silence.fields["where"])
         raise silence
+    _idle.append(looker)
     if errors:
         raise errors[0]
     return results[0]
