@@ -15,7 +15,7 @@ from tests.rack import needs
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks"
-ALONE = ["many_goals", "second_serve", "staging"]
+ALONE = ["beside", "many_goals", "second_serve", "staging"]
 ON_A_RACK = ["cluster", "image_sync", "staging_chain"]
 
 
