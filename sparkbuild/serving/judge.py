@@ -133,8 +133,8 @@ def _broken(seen: tuple[Seen, ...]) -> bool:
     """Some ranks live and some do not, or they are of different launches: together they serve nothing."""
     launches = {(one.record or {}).get("launch") for one in seen}
     # one rank that was started again may have its gates run again; of several, the others do not know it any more
-    again = any(text.startswith("it was") for text in _again(seen)) and len(seen) > 1
-    frozen = any(not text.startswith("it was") for text in _again(seen))
+    again = bool(_again(seen)) and len(seen) > 1
+    frozen = any(one.alive and one.fact.get("frozen") for one in seen)
     return not all(one.alive for one in seen) or len(launches) > 1 or again or frozen
 
 

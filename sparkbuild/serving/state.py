@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from enum import Enum, auto
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,11 +14,37 @@ _HOLDS = frozenset({"running", "paused", "restarting"})  # states of a container
 _AWAY = "does not answer"
 
 
+class Phase(Enum):
+    """Where a lane is in its life; the words for it, with what is wrong, are `LaneState.main`."""
+
+    NOT_RUNNING = auto()
+    DID_NOT_START = auto()
+    STOPPED = auto()
+    DEAD = auto()
+    STARTING = auto()
+    SERVING = auto()
+    NOT_ANSWERING = auto()
+    BROKEN = auto()
+    UNRECORDED = auto()
+    UNKNOWN = auto()
+
+
+_OVER = frozenset({Phase.NOT_RUNNING, Phase.DID_NOT_START, Phase.STOPPED, Phase.DEAD})
+
+
+class _Silence(NamedTuple):
+    """Why nothing is known of a rank. `away`: its node as a whole does not answer."""
+
+    text: str
+    away: bool = False
+
+
 class LaneState(msgspec.Struct, frozen=True):
     """`main` is one of the states of docs/commands.md, `remarks` what else is true. `record` is the one that it was
     taken from, rank 0's where there is one; `alive`: that rank lives. `nodes`: where it was launched, in rank order.
     """
 
+    phase: Phase
     main: str
     remarks: tuple[str, ...] = ()
     record: dict[str, Any] | None = None
@@ -30,12 +57,17 @@ class LaneState(msgspec.Struct, frozen=True):
         """All of it."""
         return "; ".join((self.main, *self.remarks))
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs."""
+        return self.phase in _OVER
+
 
 def state(recipe: str, seen: Sequence[Seen], runtime: str, wanted: tuple[str, ...] = ()) -> LaneState:
     """The state of a lane of which some nodes were `seen`. `wanted` are those that the recipe has, in rank order, and
     seen first; none when it cannot be read. It may run on others, where it was launched before they were changed.
     """
-    silent = {one.node: text for one in seen if (text := unknown(one, runtime))}
+    silent = {one.node: text for one in seen if (text := _unknown(one, runtime))}
     living = [one for one in seen if one.alive and one.node not in silent]
     recorded = [one for one in seen if one.record]
     boxes = _unrecorded(seen)
@@ -51,27 +83,29 @@ def state(recipe: str, seen: Sequence[Seen], runtime: str, wanted: tuple[str, ..
         return _headless(living, seen, silent, wanted, (*boxes, *remarks))
     if boxes:
         holder = next(one.node for one in seen if _unrecorded([one]))
-        return LaneState(f"unrecorded ({', '.join(boxes)})", remarks, node=holder, nodes=wanted)
+        main = f"unrecorded ({', '.join(boxes)})"
+        return LaneState(Phase.UNRECORDED, main, remarks, node=holder, nodes=wanted)
     # what rank 0's node says counts; as long as no node has a record, each must say that nothing runs
     if silent and (not recorded or (wanted and wanted[0] in silent)):
         ended = [f"rank {_rank(one)} on {one.node} does not run" for one in recorded if one.node not in silent]
         main = f"unknown ({'; '.join(_told(silent))})"
-        return LaneState(main, (*ended, *others), node=seen[0].node, nodes=wanted)
+        return LaneState(Phase.UNKNOWN, main, (*ended, *others), node=seen[0].node, nodes=wanted)
     if not recorded:
-        return LaneState("not running", remarks, node=seen[0].node, nodes=wanted)
+        return LaneState(Phase.NOT_RUNNING, "not running", remarks, node=seen[0].node, nodes=wanted)
     last = min(recorded, key=lambda one: (_rank(one), -float((one.record or {}).get("launched_at") or 0)))
-    return LaneState(_ended(last), remarks, last.record, last.node, nodes=launched(last))
+    return LaneState(*_ended(last), remarks, last.record, last.node, nodes=launched(last))
 
 
-def unknown(one: Seen, runtime: str) -> str:
-    """Why nothing is known of a rank; "" when something is."""
+def _unknown(one: Seen, runtime: str) -> _Silence | None:
+    """Why nothing is known of a rank; None when something is."""
     if "unreachable" in one.fact:
-        return f"{one.node} {_AWAY}"
+        return _Silence(f"{one.node} {_AWAY}", away=True)
     if "alive" not in one.fact:
-        return f"{one.node} cannot be looked at: {one.fact.get('problem') or 'it says nothing of the lane'}"
+        problem = one.fact.get("problem") or "it says nothing of the lane"
+        return _Silence(f"{one.node} cannot be looked at: {problem}")
     if one.fact.get("docker_problem") and (runtime == "docker" or (one.record or {}).get("container")):
-        return f"docker on {one.node} cannot be asked: {one.fact['docker_problem']}"
-    return ""
+        return _Silence(f"docker on {one.node} cannot be asked: {one.fact['docker_problem']}")
+    return None
 
 
 def launched(one: Seen) -> tuple[str, ...]:
@@ -81,7 +115,7 @@ def launched(one: Seen) -> tuple[str, ...]:
 
 
 def _headed(
-    head: Seen, seen: Sequence[Seen], silent: dict[str, str], wanted: tuple[str, ...], remarks: tuple[str, ...]
+    head: Seen, seen: Sequence[Seen], silent: dict[str, _Silence], wanted: tuple[str, ...], remarks: tuple[str, ...]
 ) -> LaneState:
     """Rank 0 lives: do all others of its launch?"""
     nodes = launched(head)
@@ -90,12 +124,12 @@ def _headed(
     dead = [text for (node, kind, text) in wrong if kind == "dead" and node not in silent]
     other = [text for (node, kind, text) in wrong if kind == "other" and node not in silent]
     told = [*([f"{', '.join(dead)} does not run"] if dead else []), *other]
-    main = f"broken ({', '.join(told)})" if told else _living(head)
+    phase, main = (Phase.BROKEN, f"broken ({', '.join(told)})") if told else _living(head)
     unseen = [node for node in nodes if node not in looked_at]
     if wanted and nodes != wanted:
         but = f", and {', '.join(unseen)} was not looked at" if unseen else ""
         remarks = (f"launched on {', '.join(nodes)}{but}", *remarks)
-    return LaneState(main, remarks, head.record, head.node, alive=True, nodes=nodes)
+    return LaneState(phase, main, remarks, head.record, head.node, alive=True, nodes=nodes)
 
 
 def _wrong(node: str, rank: int, one: Seen, head: Seen) -> tuple[str, str, str]:
@@ -111,7 +145,11 @@ def _wrong(node: str, rank: int, one: Seen, head: Seen) -> tuple[str, str, str]:
 
 
 def _headless(
-    living: list[Seen], seen: Sequence[Seen], silent: dict[str, str], wanted: tuple[str, ...], remarks: tuple[str, ...]
+    living: list[Seen],
+    seen: Sequence[Seen],
+    silent: dict[str, _Silence],
+    wanted: tuple[str, ...],
+    remarks: tuple[str, ...],
 ) -> LaneState:
     """Ranks live that serve nobody: what of their rank 0?"""
     first = living[0]
@@ -120,45 +158,45 @@ def _headless(
     of = f" of a launch on {', '.join(nodes)}" if wanted and nodes != wanted else ""
     run = tuple(f"rank {_rank(one)}{of} runs on {one.node}" for one in living)
     if head is None:
-        main = f"unknown ({', '.join(run)}; {nodes[0]} was not looked at)"
+        phase, main = Phase.UNKNOWN, f"unknown ({', '.join(run)}; {nodes[0]} was not looked at)"
     elif head.node in silent:
-        main = f"unknown ({silent[head.node]})"
-        remarks = (*run, *(text for text in remarks if text != silent[head.node]))
+        phase, main = Phase.UNKNOWN, f"unknown ({silent[head.node].text})"
+        remarks = (*run, *(text for text in remarks if text != silent[head.node].text))
     elif _unrecorded([head]):
         boxes = _unrecorded([head])
-        main = f"unrecorded ({', '.join(boxes)})"
+        phase, main = Phase.UNRECORDED, f"unrecorded ({', '.join(boxes)})"
         remarks = (*run, *(text for text in remarks if text not in boxes))
     else:
-        main = f"broken (rank 0 on {nodes[0]} does not run)"
+        phase, main = Phase.BROKEN, f"broken (rank 0 on {nodes[0]} does not run)"
         remarks = (*run, *remarks)
-    return LaneState(main, remarks, first.record, first.node, alive=True, nodes=nodes)
+    return LaneState(phase, main, remarks, first.record, first.node, alive=True, nodes=nodes)
 
 
-def _living(head: Seen) -> str:
+def _living(head: Seen) -> tuple[Phase, str]:
     record = head.record or {}
     if not record.get("ready"):
-        return "starting"
+        return Phase.STARTING, "starting"
     if not head.fact.get("answers"):
-        return f"not answering ({head.fact.get('problem') or 'does not listen'})"
-    return "serving" if record.get("served_at") else "serving, gates not passed"
+        return Phase.NOT_ANSWERING, f"not answering ({head.fact.get('problem') or 'does not listen'})"
+    return Phase.SERVING, "serving" if record.get("served_at") else "serving, gates not passed"
 
 
-def _ended(last: Seen) -> str:
+def _ended(last: Seen) -> tuple[Phase, str]:
     record = last.record or {}
     if _rank(last) == 0 and not record.get("ready"):
-        return "did not start"
-    return "stopped" if record.get("stopped_at") else "dead (was not stopped)"
+        return Phase.DID_NOT_START, "did not start"
+    return (Phase.STOPPED, "stopped") if record.get("stopped_at") else (Phase.DEAD, "dead (was not stopped)")
 
 
 def _rank(one: Seen) -> int:
     return int((one.record or {}).get("rank") or 0)
 
 
-def _told(silent: dict[str, str]) -> list[str]:
+def _told(silent: dict[str, _Silence]) -> list[str]:
     """One text for all nodes that do not answer, then what is wrong with the others."""
-    away = [node for node, text in silent.items() if text == f"{node} {_AWAY}"]
-    found = [f"{', '.join(away)} {_AWAY if len(away) == 1 else 'do not answer'}"] if away else []
-    return found + [text for node, text in silent.items() if node not in away]
+    away = [node for node, silence in silent.items() if silence.away]
+    texts = [f"{', '.join(away)} {_AWAY if len(away) == 1 else 'do not answer'}"] if away else []
+    return texts + [silence.text for silence in silent.values() if not silence.away]
 
 
 def _unrecorded(seen: Sequence[Seen]) -> list[str]:

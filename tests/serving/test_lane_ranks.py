@@ -373,7 +373,7 @@ def test_one_rank_that_was_started_again_has_its_gates_run_again() -> None:
 def test_a_paused_container_is_not_serving() -> None:
     one = goal(("dgx1",))
     served = record(parts=one.key.parts, key=one.key.digest)
-    fact = lives(of=served, answers=False, again="it is paused", problem="it is paused")
+    fact = lives(of=served, answers=False, again="it is paused", frozen=True, problem="it is paused")
     verdict = judge(one, fact, None)
     assert (verdict.state, [reason.text for reason in verdict.reasons]) == (RUN, [f"{RUNS} it is paused"])
     assert steps(one, fact) == AGAIN

@@ -148,13 +148,18 @@ def not_serving(state: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     """Why a container that lives is not what its launch started and its gates checked, "" when it is. `state` is
     docker's. A record of before the time of the start was noted says nothing of it.
     """
-    status, at = str(state.get("Status") or ""), str(state.get("StartedAt") or "")
-    if status in {"paused", "restarting"}:
-        return f"it is {status}"
+    at = str(state.get("StartedAt") or "")
+    if is_frozen(state):
+        return f"it is {state['Status']}"
     launched = record.get("started", "")
     if launched and at and at != launched:
         return f"it was started again, by somebody else, at {at[:19].replace('T', ' ')} UTC"
     return ""
+
+
+def is_frozen(state: Mapping[str, Any]) -> bool:
+    """True for a container that lives and cannot serve. `state` is docker's."""
+    return state.get("Status") in {"paused", "restarting"}
 
 
 def is_of_another(box: Box, store: str) -> bool:

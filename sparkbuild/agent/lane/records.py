@@ -213,6 +213,7 @@ def _contained(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:
     """What docker knows of the recipe's containers."""
     from sparkbuild.agent.docker.ours import (  # noqa: PLC0415 - only for lanes in containers
         is_alive,
+        is_frozen,
         is_of_another,
         not_serving,
     )
@@ -223,6 +224,7 @@ def _contained(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:
     fact["state"] = box["status"] or box["state"] if box else ""
     if box is not None and is_alive(box):
         fact["again"] = not_serving(shelf.state(box), fact["record"] or {})
+        fact["frozen"] = is_frozen(shelf.state(box))
     # one that was only created holds its name; dead ones are kept for their logs
     left = [one for one in shelf.of(recipe) if one["id"] != named and (is_alive(one) or one["state"] == "created")]
     fact["left"] = [one for one in left if not is_of_another(one, store)]

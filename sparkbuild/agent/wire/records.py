@@ -76,9 +76,9 @@ class LaneFact(TypedDict, total=False):
     `left` are living containers of the recipe that the record does not name, `stranger` what has the container's name
     and is not ours, `others` the names of other lanes that run on this node, `foreign` living containers of lanes that
     were launched from another store, `elsewhere` living processes of such. `again`: why a living container is not what
-    was launched. `unread`: records of the store that cannot be read, in words; `others_unread` those of other recipes
-    that are another user's. `docker_problem`: why docker did not answer. `now`: the time by the node's clock, which its
-    record's times are by.
+    was launched; `frozen`: since docker has paused it, or starts it again and again. `unread`: records of the store
+    that cannot be read, in words; `others_unread` those of other recipes that are another user's. `docker_problem`: why
+    docker did not answer. `now`: the time by the node's clock, which its record's times are by.
     """
 
     record: LaneRecord | None
@@ -94,6 +94,7 @@ class LaneFact(TypedDict, total=False):
     docker_problem: str
     now: float
     again: str
+    frozen: bool
     listening: bool
     answers: bool
     served_ids: list[str]

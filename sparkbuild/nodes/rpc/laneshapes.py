@@ -99,6 +99,7 @@ class Lane(_Lane, total=False):
     listening: bool
     answers: bool
     again: str
+    frozen: bool
     served_ids: list[str]
     problem: str
     port_holder: Holder | None

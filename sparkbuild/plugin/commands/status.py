@@ -13,13 +13,10 @@ from sparkbuild.core.reasons import Reason
 from sparkbuild.nodes.ask import survey
 from sparkbuild.plugin.commands.base import FactCommand
 from sparkbuild.serving.judge import Seen, ranks_of
-from sparkbuild.serving.state import LaneState, state
+from sparkbuild.serving.state import LaneState, Phase, state
 
-FOR_PEOPLE = {"main", "remarks", "launched", "now"}  # pieces of `state`, and what is said beside it
+FOR_PEOPLE = {"lane", "launched", "now"}  # what `state` was made of, and what is said beside it
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
-
-
-_OVER = {"not running", "did not start", "stopped", "dead (was not stopped)"}
 
 
 class Status(FactCommand):
@@ -41,7 +38,7 @@ class Status(FactCommand):
         rows = [self._row(name, lanes.get(name)) for name in names]
         known = {*session.goals.lanes, *(name for name in names if self._is_here(name))}
         # a lane whose recipe is gone, if it runs or may
-        rows = [row for row in rows if row["recipe"] in known or row["main"] not in _OVER]
+        rows = [row for row in rows if row["recipe"] in known or not row["lane"].over]
         if as_json:
             rows = [{name: value for name, value in row.items() if name not in FOR_PEOPLE} for row in rows]
             self.outstream.write(json.dumps({"lanes": rows}, ensure_ascii=False, indent=1) + "\n")
@@ -57,7 +54,7 @@ class Status(FactCommand):
         alive = found.alive
         reasons = self.session.judge(goal).reasons if goal else ()
         # without a goal, a node that nothing of the lane was seen on is only one of those that were looked at
-        seen = goal is not None or found.record is not None or found.main.startswith("unrecorded")
+        seen = goal is not None or found.record is not None or found.phase is Phase.UNRECORDED
         # of a lane that nobody could see, nobody knows what it was launched from
         current = not any(_differs(reason, goal) for reason in reasons) if goal and found.record else None
         return {
@@ -66,8 +63,7 @@ class Status(FactCommand):
             "node": found.node if seen else None,
             "nodes": list(found.nodes or (found.node,)) if seen else [],
             "state": found.text,
-            "main": found.main,
-            "remarks": found.remarks,
+            "lane": found,
             "launched": record.get("launched_at") if alive else None,
             "now": now,
             "since": record.get("served_at") or record.get("launched_at") if alive else record.get("stopped_at"),
@@ -103,11 +99,11 @@ class Status(FactCommand):
         if not rows:
             self.outstream.write("no recipe is here to be served\n")
         width = max((len(row["recipe"]) for row in rows), default=0)
-        for row in sorted(rows, key=lambda row: (row["main"] == "not running", row["recipe"])):
-            text = "; ".join((f"{row['main']}{_since(row)}", *row["remarks"]))
+        for row in sorted(rows, key=lambda row: (row["lane"].phase is Phase.NOT_RUNNING, row["recipe"])):
+            text = "; ".join((f"{row['lane'].main}{_since(row)}", *row["lane"].remarks))
             place = row["cluster"] or ", ".join(row["nodes"]) or "?"
             self.outstream.write(f"{row['recipe']:<{width + 2}}{place:<10}{text}\n")
-            if row["main"].startswith("unrecorded"):
+            if row["lane"].phase is Phase.UNRECORDED:
                 self.outstream.write(spoken(f"    doit stop:{row['recipe']} ends it\n"))
             if row["rank"] is not None:
                 self._print_living(row)
@@ -144,7 +140,7 @@ def _since(row: dict[str, Any]) -> str:
     """Its time, said of what it is the time of."""
     if not row["since"]:
         return ""
-    when, main = units.when(row["since"]), row["main"]
+    when, phase = units.when(row["since"]), row["lane"].phase
     if row["rank"] is None:
-        return f", ended {when}" if main == "did not start" else f" since {when}"
-    return f" since {when}" if main.startswith(("serving", "starting")) else f", launched {units.when(row['launched'])}"
+        return f", ended {when}" if phase is Phase.DID_NOT_START else f" since {when}"
+    return f" since {when}" if phase in {Phase.SERVING, Phase.STARTING} else f", launched {units.when(row['launched'])}"
