@@ -20,12 +20,22 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip can say
 MARK = "sparkbuild-agent:"  # begins the first line that is ours; what is before it is a login shell's
 READ, EATEN = "request read", "no request"  # the rest of that line
 
+# What the caller sends, piece by piece. A link that is cut before all has come closes nothing here, and sshd notices
+# that in hours: who then waits, waits for nobody.
+_HEAR = """
+import os,select
+def hear():
+ if len(select.select([0],[],[],PATIENCE)[0])==0: os._exit(143)
+ return os.read(0,65536)
+"""
+_PATIENCE = "30"  # seconds, as an agent that was begun waits for its caller
+
 # Runs on whatever Python is there. It reads the request, whose line says where the store is; nothing of what the
 # caller sends comes after that line before the agent has said "ready", so that blocks may be read. The digest of the
 # code is compared, too: what a disk lost or somebody edited is sent again. A login shell may have printed something
 # without an end of line, and may have read the request, or some of it.
 _START = """
-import json,os,sys
+import json,sys
 v=sys.version_info
 def begin(how):
  print(chr(10)+"MARK"+how)
@@ -36,9 +46,9 @@ def no(fits,**more):
  sys.stdout.flush()
  os._exit(91)
 if v<(3,10): no(False)
-r=os.read(0,65536)
+r=hear()
 while r and r[-1]-10:
- b=os.read(0,65536)
+ b=hear()
  if len(b)==0: os._exit(143)
  r+=b
 try: f=os.path.join(json.loads(r.decode())["store"],"agent",sys.argv[1])
@@ -70,10 +80,14 @@ os._exit(c)
 
 # The request line, then the archive to the end of stdin; what unpacks it is in the archive.
 _UNPACK = """
-import hashlib,io,json,os,sys,zipfile
+import hashlib,io,json,sys,zipfile
 print(chr(10)+"MARKREAD")
 sys.stdout.flush()
-r,_,z=sys.stdin.buffer.read().partition(bytes([10]))
+b,z=hear(),[]
+while b:
+ z.append(b)
+ b=hear()
+r,_,z=bytes().join(z).partition(bytes([10]))
 q=json.loads(r.decode())
 if hashlib.sha256(z).hexdigest()==q["sha256"]:
  z=zipfile.ZipFile(io.BytesIO(z))
@@ -124,19 +138,21 @@ def _names() -> list[str]:
 
 def start_command(python: str, verb: str) -> str:
     """The shell command that runs a verb of the agent. Constants only: the request goes over stdin."""
-    return f"{shlex.quote(python)} -I -S -c {_one_line(LOOK + _START)} {name()} {shlex.quote(verb)}"
+    return f"{shlex.quote(python)} -I -S -c {_one_line(_HEAR + LOOK + _START)} {name()} {shlex.quote(verb)}"
 
 
 def unpack_command(python: str) -> str:
     """The shell command that takes an archive."""
-    return f"{shlex.quote(python)} -I -S -c {_one_line(LOOK + _UNPACK)}"
+    return f"{shlex.quote(python)} -I -S -c {_one_line(_HEAR + LOOK + _UNPACK)}"
 
 
 def _one_line(source: str) -> str:
     """A program as one shell word that sh, bash, zsh, fish and csh read alike: in single quotes, without line breaks,
     backslashes, `!` and single quotes.
     """
-    source = source.replace("MARK", MARK).replace("READ", READ).replace("EATEN", EATEN).strip()
+    for word, text in (("MARK", MARK), ("READ", READ), ("EATEN", EATEN), ("PATIENCE", _PATIENCE)):
+        source = source.replace(word, text)
+    source = source.strip()
     text = f'exec("""{source}""".replace("|",chr(10)))'.replace("\n", "|")
     if set(text) & set("'\\!\n") or source.count("|"):
         raise ValueError("not to be quoted for every shell")

@@ -52,6 +52,20 @@ def test_a_way_to_the_code_that_cannot_be_looked_at(tmp_path: Path) -> None:
     assert gone.returncode == pack.NOT_THERE
 
 
+@pytest.mark.parametrize("command", [pack.start_command(sys.executable, "facts"), pack.unpack_command(sys.executable)])
+@pytest.mark.parametrize("sent", [b"", b'{"store": "/sr'], ids=["nothing", "half"])
+def test_a_link_that_is_cut_before_the_request_came_leaves_nobody_waiting(command: str, sent: bytes) -> None:
+    """Nothing is closed by that: who waits has to see for himself that nothing comes."""
+    words = shlex.split(command.replace(f",{pack._PATIENCE})", ",0.5)"))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as started:
+        assert started.stdin is not None
+        assert started.stderr is not None
+        started.stdin.write(sent)
+        started.stdin.flush()
+        assert started.wait(20) == 143
+        assert not started.stderr.read()
+
+
 def test_the_archive_is_the_same_each_time() -> None:
     first, name = pack.archive(), pack.name()
     for cached in (pack.archive, pack.name, pack._sources):
