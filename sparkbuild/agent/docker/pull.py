@@ -20,8 +20,8 @@ from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, DockerdError, layers_of, too_deep
 from sparkbuild.agent.docker.images import missing, problem
 from sparkbuild.agent.docker.registry import MANIFEST, Image, Registry, is_left
-from sparkbuild.agent.store.artifacts import sha256_of
 from sparkbuild.agent.store.blobs import is_whole, path_of
+from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.store.receive import Receiver, Source
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 

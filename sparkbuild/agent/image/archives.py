@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sparkbuild.agent.disk.files import fsync_folder, read_json
 from sparkbuild.agent.disk.held import remove, remove_tree, rename
 from sparkbuild.agent.store import layerstore
-from sparkbuild.agent.store.artifacts import sha256_of
+from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:

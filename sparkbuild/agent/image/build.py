@@ -14,7 +14,7 @@ from sparkbuild.agent.docker.program import find
 from sparkbuild.agent.image.archives import built, engine_of
 from sparkbuild.agent.image.buildkit import BuildKit
 from sparkbuild.agent.image.gates import failure, run_gates, sweep
-from sparkbuild.agent.store.artifacts import sha256_of
+from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from sparkbuild.agent.wire.stopping import stoppable
 

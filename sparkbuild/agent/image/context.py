@@ -20,7 +20,8 @@ from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, read_j
 from sparkbuild.agent.disk.held import remove_tree, rename
 from sparkbuild.agent.image.contexttar import Content, ContextTar, File
 from sparkbuild.agent.image.layer import checked
-from sparkbuild.agent.store import artifacts
+from sparkbuild.agent.store.artifacts import path_of
+from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _CONTEXT = "context.tar"
@@ -83,8 +84,8 @@ def _make(request: dict[str, Any], part: str, reporter: Reporter) -> tuple[str, 
             content = base64.b64decode(text)
             tar.add(f"files/{name}", File(content, executable=content.startswith(b"#!")))
         for artifact in request["artifacts"]:
-            path = artifacts.path_of(request["store"], artifact["sha256"], artifact["filename"])
-            found = artifacts.sha256_of(path)
+            path = path_of(request["store"], artifact["sha256"], artifact["filename"])
+            found = sha256_of(path)
             if found != artifact["sha256"]:
                 raise _changed(artifact["filename"], path, found, artifact["sha256"])
             tar.add(f"artifacts/{artifact['filename']}", Content(path))
@@ -99,7 +100,7 @@ def _add_source(tar: ContextTar, store: str, source: dict[str, Any], work: str, 
     """Add a source; what must stay open until the context is written is given to `held`."""
     path = inside(store, source["archive"])
     wanted = str((read_json(os.path.join(os.path.dirname(path), "receipt.json")) or {}).get("sha256", ""))
-    found = artifacts.sha256_of(path)
+    found = sha256_of(path)
     if found != wanted:
         raise _changed(f"source {source['component']}", path, found, wanted or "a receipt")
     prefix = f"sources/{source['component']}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import socket
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 from sparkbuild.agent.disk.files import fsync_folder, keep_owner
 from sparkbuild.agent.store.blobs import PART, is_whole, path_of
+from sparkbuild.agent.store.kept import resumed
 from sparkbuild.agent.wire.protocol import AgentError
 
 CONNECT = 3.0  # seconds for a source to answer at all
@@ -97,7 +97,7 @@ class Receiver:
         received, wrong = 0, 0
         sources = list(self._sources)
         while True:
-            digest, offset = _kept(file, size)
+            digest, offset = resumed(file, size)
             self._grew(offset)
             received += self._rest(file, digest, sha256, offset, size, sources=sources)
             if digest.hexdigest() == sha256:
@@ -170,17 +170,6 @@ def _write(file: Any, view: memoryview) -> None:
             view = view[file.write(view) :]
     except OSError as error:
         raise _DiskError(error.errno, error.strerror, file.name) from None
-
-
-def _kept(file: Any, size: int) -> tuple[Any, int]:
-    """The digest of what is there, and its length."""
-    digest = hashlib.sha256()
-    if os.fstat(file.fileno()).st_size > size:
-        file.truncate(0)
-    file.seek(0)
-    while block := file.read(_BLOCK):
-        digest.update(block)
-    return digest, file.tell()
 
 
 def _head(call: socket.socket) -> tuple[int, int]:
