@@ -59,15 +59,12 @@ def _assemble(request: dict[str, Any], part: str, reporter: Reporter) -> Archive
     layers = []
     for number, layer in enumerate(_layers(request, work, reporter)):
         total = sum(entry.size for entry in layer.entries.values())
-        done = 0
 
-        def grow(count: int, number: int = number, total: int = total) -> None:
-            nonlocal done
-            done += count
-            reporter.progress(f"write layer {number + 1}", done, total)
+        def grew(size: int, number: int = number, total: int = total) -> None:
+            reporter.progress(f"write layer {number + 1}", min(size, total), total)  # a tar is larger than its files
 
         path = os.path.join(work, f"{number}.tar")
-        digest = layer.write(path, grow)
+        digest = layer.write(path, grew)
         layers.append((digest, path))
         reporter.log(f"layer {number + 1}: sha256:{digest}, {os.path.getsize(path)} bytes")
     diff_ids = [f"sha256:{digest}" for digest, _ in layers]

@@ -18,7 +18,7 @@ from typing import Any
 from sparkbuild.agent.disk import opentar
 from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, read_json
 from sparkbuild.agent.disk.held import remove_tree, rename
-from sparkbuild.agent.image.contexttar import Content, ContextTar, File
+from sparkbuild.agent.image.contexttar import ContextTar, file_at, file_of
 from sparkbuild.agent.image.layer import checked
 from sparkbuild.agent.store.artifacts import path_of
 from sparkbuild.agent.store.kept import sha256_of
@@ -79,16 +79,16 @@ def _make(request: dict[str, Any], part: str, reporter: Reporter) -> tuple[str, 
     os.makedirs(work)
     with ExitStack() as held:
         tar = ContextTar(request["epoch"])
-        tar.add("Dockerfile", File(request["dockerfile"].encode()))
+        tar.add("Dockerfile", file_of(request["dockerfile"].encode()))
         for name, text in request["files"].items():
             content = base64.b64decode(text)
-            tar.add(f"files/{name}", File(content, executable=content.startswith(b"#!")))
+            tar.add(f"files/{name}", file_of(content, executable=content.startswith(b"#!")))
         for artifact in request["artifacts"]:
             path = path_of(request["store"], artifact["sha256"], artifact["filename"])
             found = sha256_of(path)
             if found != artifact["sha256"]:
                 raise _changed(artifact["filename"], path, found, artifact["sha256"])
-            tar.add(f"artifacts/{artifact['filename']}", Content(path))
+            tar.add(f"artifacts/{artifact['filename']}", file_at(path))
         for source in request["sources"]:
             _add_source(tar, request["store"], source, work, held)
         made = tar.write(os.path.join(part, _CONTEXT), reporter)

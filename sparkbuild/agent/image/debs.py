@@ -18,8 +18,9 @@ from typing import IO, Any
 
 from sparkbuild.agent.disk import opentar, zstd
 from sparkbuild.agent.disk.held import created
-from sparkbuild.agent.image.layer import DIR, FILE, LINK, Entry, Layer, checked, refused
+from sparkbuild.agent.image.layer import Layer, checked, refused
 from sparkbuild.agent.store.kept import digest_of
+from sparkbuild.agent.store.tar import DIR, FILE, LINK, Entry
 from sparkbuild.agent.wire.protocol import AgentError
 
 LIMIT = 2 << 30  # bytes of one package when unpacked
