@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.wire.dockerarchive import Member, head, layer_path, pieces
+from sparkbuild.agent.wire.lanelabels import CREATED, TRIAL
 from sparkbuild.core.errors import NodeError, SpaceError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Progress, Run
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import docker
 
 _BLOCK = 256 << 10  # bytes; larger ones cost a copy each in an ssh channel
-_TRIAL = "sparkbuild.trial"  # the agent's docker.ours.TRIAL
 
 
 def pull(
@@ -120,8 +120,8 @@ def _try(api: Any, reference: str) -> None:
     """Make a container and remove it, and with it those that a lost connection left: each holds its image."""
     import docker  # noqa: PLC0415 - costs 170 ms
 
-    api.create_container(reference, command=["/"], labels={_TRIAL: reference})
-    for box in api.containers(all=True, filters={"label": [_TRIAL], "status": ["created"]}):
+    api.create_container(reference, command=["/"], labels={TRIAL: reference})
+    for box in api.containers(all=True, filters={"label": [TRIAL], "status": [CREATED]}):
         with contextlib.suppress(docker.errors.NotFound):  # somebody else does the same
             api.remove_container(box["Id"], force=True)
 

@@ -21,6 +21,7 @@ from sparkbuild.agent.image.layer import Layer
 from sparkbuild.agent.image.wheels import add_wheels
 from sparkbuild.agent.store import layerstore
 from sparkbuild.agent.store.artifacts import path_of
+from sparkbuild.agent.wire.lanelabels import KEY
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _config(request: dict[str, Any], diff_ids: list[str]) -> bytes:
     system, _, architecture = request["platform"].partition("/")
     env = {"PATH": _PATH, **request["env"]}
     labels = {
-        "sparkbuild.key": request["key"],
+        KEY: request["key"],
         "sparkbuild.parts": _text(request["parts"]),
         "sparkbuild.lock": request["lock"],
         "sparkbuild.layers": _text(diff_ids),
