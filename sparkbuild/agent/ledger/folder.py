@@ -262,13 +262,3 @@ def sweep(dst: str, names: Iterable[str]) -> None:
     with Held(dst) as held:
         for step in reversed(way.steps(names)):
             held.rmdir(step)
-
-
-def human(size: int) -> str:
-    """A size on screen: decimal units, as disks and networks are sold."""
-    value, unit = float(size), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(value) < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
