@@ -54,15 +54,16 @@ def _add(archive: tarfile.TarFile, entry: Entry, time: int, pointers: list[str])
         return
     size, blocks = entry.objects.size(entry.oid)
     info = tar.info_of(name, tar.Entry(tar.FILE, 0o755 if entry.mode == EXECUTABLE else 0o644, size=size), time)
-    head = b""
-    archive.addfile(info)  # the header; the bytes follow by hand, since tarfile wants them as one file
     if archive.fileobj is None:
         raise ValueError("the archive is closed")
+    # not by addfile: it wants the bytes as one file, and from Python 3.13 on takes no header without them
+    header, head = info.tobuf(tarfile.GNU_FORMAT, archive.encoding or "utf-8", "surrogateescape"), b""
+    archive.fileobj.write(header)
     for block in blocks:
         head = head or block[:_POINTER_SIZE]
         archive.fileobj.write(block)
-    padding = -info.size % tarfile.BLOCKSIZE
+    padding = -size % tarfile.BLOCKSIZE
     archive.fileobj.write(b"\0" * padding)
-    archive.offset += info.size + padding
-    if info.size < _POINTER_SIZE and head.startswith(_POINTERS):
+    archive.offset += len(header) + size + padding
+    if size < _POINTER_SIZE and head.startswith(_POINTERS):
         pointers.append(shown(entry.path))
