@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
-from sparkbuild.agent.disk.files import fsync_folder, locked, write_json
+from sparkbuild.agent.disk.files import fsync_folder, write_json
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.git.archive import write
 from sparkbuild.agent.git.command import GitError, Output, git
 from sparkbuild.agent.git.exported import ARCHIVE, RECEIPT, folder_of

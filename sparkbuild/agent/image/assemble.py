@@ -12,8 +12,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import locked, write_json
+from sparkbuild.agent.disk.files import write_json
 from sparkbuild.agent.disk.held import created, remove_tree
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.image import archives
 from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.image.debs import add_links, add_package

@@ -6,7 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import inside, locked
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.docker.bydigest import have
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of

@@ -10,8 +10,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import locked, write_json
+from sparkbuild.agent.disk.files import write_json
 from sparkbuild.agent.disk.held import created, remove_tree
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
 from sparkbuild.agent.image import archives

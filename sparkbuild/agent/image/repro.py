@@ -8,7 +8,7 @@ import tarfile
 from typing import IO, Any
 
 from sparkbuild.agent.disk import opentar
-from sparkbuild.agent.disk.files import locked
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
 from sparkbuild.agent.docker.program import find

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import locked
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.lane import prepare, records, served
 from sparkbuild.agent.lane.marked import unrecorded
 from sparkbuild.agent.machine import procs

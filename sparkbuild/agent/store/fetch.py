@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import Any
 
-from sparkbuild.agent.disk.files import locked
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.store import origins
 from sparkbuild.agent.store.artifacts import keep_if_right, path_of
 from sparkbuild.agent.store.kept import keep

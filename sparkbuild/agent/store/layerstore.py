@@ -4,12 +4,12 @@ sha256 (docker's diff id) is its name. Images refer to them by their receipts; w
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from sparkbuild.agent.disk.held import locking, remove
+from sparkbuild.agent.disk.lock import take, try_take
 from sparkbuild.agent.store import kept
 
 PREFIX = "sha256:"
@@ -32,7 +32,7 @@ def writing(store: str) -> Iterator[str]:
     os.makedirs(folder, exist_ok=True)
     fd = locking(_lock(store))
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH)
+        take(fd, shared=True)
         yield folder
     finally:
         os.close(fd)
@@ -73,9 +73,7 @@ def collect(store: str, wanted: Iterable[str]) -> int:
         return 0
     fd = locking(_lock(store))
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_take(fd):
             return 0
         wanted_names = {digest.removeprefix(PREFIX) for digest in wanted}
         gone = 0

@@ -6,7 +6,8 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from sparkbuild.agent.disk.files import inside, locked
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.store.kept import keep, resumed
 from sparkbuild.agent.wire.protocol import AgentError, Reporter, heard
 

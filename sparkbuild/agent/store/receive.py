@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import Any
 
 from sparkbuild.agent.disk.files import fsync_folder, keep_owner
+from sparkbuild.agent.disk.lock import is_still
 from sparkbuild.agent.store.blobs import PART, is_whole, path_of
 from sparkbuild.agent.store.kept import resumed
 from sparkbuild.agent.wire.protocol import AgentError
@@ -86,11 +87,8 @@ class Receiver:
                 if os.fstat(fd).st_nlink and os.fstat(fd).st_size == 0:
                     os.unlink(f"{path}{PART}")  # made just now, for a blob that is there
                 return fd
-            try:
-                if os.path.samestat(os.fstat(fd), os.stat(f"{path}{PART}")):
-                    return fd
-            except FileNotFoundError:
-                pass
+            if is_still(fd, f"{path}{PART}"):
+                return fd
             os.close(fd)
 
     def _fill(self, file: Any, sha256: str, size: int) -> int:
