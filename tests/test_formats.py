@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from sparkbuild.agent.docker import ours
 from sparkbuild.agent.ledger import index, ledger, obstacles, ownership
 from sparkbuild.agent.stage import scrub
-from sparkbuild.agent.wire import records
+from sparkbuild.agent.wire import lanelabels, records
 from sparkbuild.agent.wire.receipts import ArchiveReceipt, GateResult, ImageReceipt
 from sparkbuild.core.state import Made
 from sparkbuild.workspace.recipes import folders
@@ -139,7 +138,7 @@ def test_every_label_of_a_container_is_on_the_page():
     names = [key.value for node in ast.walk(body) if isinstance(node, ast.Dict) for key in node.keys if _is_text(key)]
     assert "recipe" in names
     assert [name for name in names if not stands_on(PAGE, f"sparkbuild.{name}")] == []
-    assert stands_on(PAGE, ours.TRIAL)
+    assert stands_on(PAGE, lanelabels.TRIAL)
 
 
 def _is_text(node: ast.expr | None) -> bool:

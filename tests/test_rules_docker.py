@@ -10,7 +10,10 @@ OWNERS = {
     # docker may have an image and be unable to tell its layers: who asks must get [], and not an error
     r"RootFS": {"sparkbuild/agent/docker/engine.py", "sparkbuild/agent/docker/shapes.py"},
     # a container inherits its image's labels: whose it is, is asked in one place
-    r"sparkbuild\.recipe": {"sparkbuild/agent/wire/lanelabels.py", "sparkbuild/app/health.py"},
+    r"sparkbuild\.recipe": {"sparkbuild/agent/wire/lanelabels.py"},
+    # what the agent and the operator's side both write or read is spelt once
+    r'"sparkbuild\.(launch|store|by|port|key|trial)"': {"sparkbuild/agent/wire/lanelabels.py"},
+    r'"running", "paused"': {"sparkbuild/agent/wire/lanelabels.py"},
 }
 
 

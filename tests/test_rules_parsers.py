@@ -71,13 +71,11 @@ TESTED = {
 # module -> who wrote what it reads
 OURS = {
     "agent/docker/registry.py": "the config of an image of ours, from the caller",
-    "agent/git/archive.py": "writes",
     "agent/image/buildkit.py": "writes",
     "agent/image/context.py": "an archive of agent/git/archive.py, of the sha256 in its receipt",
-    "agent/image/contexttar.py": "writes",
-    "agent/image/layer.py": "writes",
     "agent/lane/keeper.py": "its stdin, from agent/lane/launch.py",
     "agent/main.py": "its stdin, from the caller",
+    "agent/store/tar.py": "writes",
     "bench/harness.py": "a program of its own, run by -c",
     "core/templates/long.py": "core/templates/process.py",
     "core/templates/process.py": "core/templates/long.py",

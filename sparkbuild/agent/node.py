@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent.docker.engine import SOCKET
 from sparkbuild.agent.docker.fact import docker_fact, no_docker
-from sparkbuild.agent.docker.ours import ALIVE, not_serving
+from sparkbuild.agent.docker.ours import not_serving
 from sparkbuild.agent.lane import records
 from sparkbuild.agent.lane.marked import strangers, unrecorded
 from sparkbuild.agent.machine import procs
@@ -18,6 +18,7 @@ from sparkbuild.agent.machine.mounts import disks
 from sparkbuild.agent.machine.network import interfaces
 from sparkbuild.agent.machine.system import system
 from sparkbuild.agent.machine.together import together
+from sparkbuild.agent.wire.lanelabels import ALIVE
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.records import DockerFact, LaneRecord, LaneRow, NodeFact

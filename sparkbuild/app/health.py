@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparkbuild.agent.wire.lanelabels import ALIVE, BY, CREATED, RECIPE, STORE, store_id
 from sparkbuild.core import units
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.machines import same_machine
-from sparkbuild.serving.launch.container import store_id
 
 SKEW = 2.0  # seconds a clock may be off; logs of several nodes are read together, and tokens have dates
-_LIVING = frozenset({"running", "paused", "restarting"})
-_HOLDING = _LIVING | {"created"}  # a container that was only created holds its name
+_HOLDING = ALIVE | {CREATED}  # a container that was only created holds its name
 _PARTS = ("arch", "driver", "kernel", "os", "docker", "python")
 _UNASKED = "unknown (docker cannot be asked)"
 _FATAL = frozenset({"arch", "driver"})  # ranks that differ in these do not work together
@@ -165,23 +164,23 @@ def _held(fact: Mapping[str, Any], store: str) -> tuple[list[str], list[str]]:
     known = {lane["container"] for lane in fact["lanes"]}
     for box in fact["docker"]["containers"]:
         if box["ours"] and box["state"] in _HOLDING and box["id"] not in known:
-            recipe = box["labels"].get("sparkbuild.recipe", "?")
-            if box["state"] in _LIVING:
+            recipe = box["labels"].get(RECIPE, "?")
+            if box["state"] in ALIVE:
                 states.append(f"held by container {box['name']}{_owner(box, store)}")
             if _owner(box, store):
                 continue  # another user's, and no leftover
             problems.append(f"leftover of ours: container {box['name']} ({box['status']}): doit stop:{recipe}")
-        elif box["gpu"] and not box["ours"] and box["state"] in _LIVING:
+        elif box["gpu"] and not box["ours"] and box["state"] in ALIVE:
             problems.append(f"container {box['name']} ({box['image']}) uses the GPU and is not ours")
     return states, problems
 
 
 def _owner(box: Mapping[str, Any], store: str) -> str:
     """Whose a lane's container is, when it is of another store; "" when it is of this one."""
-    other = box["labels"].get("sparkbuild.store", "")
+    other = box["labels"].get(STORE, "")
     if not store or other in {"", store_id(store)}:
         return ""
-    by = box["labels"].get("sparkbuild.by", "")
+    by = box["labels"].get(BY, "")
     return f" of another store ({other}{f', launched by {by}' if by else ''})"
 
 

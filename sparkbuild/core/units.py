@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import time
 
+from sparkbuild.agent.wire.words import size
 
-def size(count: float | None) -> str:
-    """Bytes in the unit that shows them; `?` when not known."""
-    if count is None:
-        return "?"
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+__all__ = ["count", "duration", "size", "when"]
 
 
 def count(number: int, noun: str) -> str:

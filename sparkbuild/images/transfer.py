@@ -6,12 +6,13 @@ Where a node's store has no room for them, or docker does not pull, `docker load
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import tarfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.agent.wire.dockerarchive import Member, head, layer_path, pieces
+from sparkbuild.agent.wire.lanelabels import CREATED, TRIAL
 from sparkbuild.core.errors import NodeError, SpaceError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Progress, Run
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import docker
 
 _BLOCK = 256 << 10  # bytes; larger ones cost a copy each in an ssh channel
-_TRIAL = "sparkbuild.trial"  # the agent's docker.ours.TRIAL
 
 
 def pull(
@@ -102,7 +102,7 @@ def load(client: docker.DockerClient, node: str, content: Content, run: Run, *, 
     api: Any = client.api
     before, api.timeout = api.timeout, None  # docker says nothing while it unpacks, however long that takes
     try:
-        for event in api.load_image(_pieces(content, folder, reference, size, run)):
+        for event in api.load_image(_archive(content, folder, reference, size, run)):
             text = str(event.get("error") or event.get("stream") or "").strip()
             if text:
                 run.note(text)
@@ -120,39 +120,28 @@ def _try(api: Any, reference: str) -> None:
     """Make a container and remove it, and with it those that a lost connection left: each holds its image."""
     import docker  # noqa: PLC0415 - costs 170 ms
 
-    api.create_container(reference, command=["/"], labels={_TRIAL: reference})
-    for box in api.containers(all=True, filters={"label": [_TRIAL], "status": ["created"]}):
+    api.create_container(reference, command=["/"], labels={TRIAL: reference})
+    for box in api.containers(all=True, filters={"label": [TRIAL], "status": [CREATED]}):
         with contextlib.suppress(docker.errors.NotFound):  # somebody else does the same
             api.remove_container(box["Id"], force=True)
 
 
-def _pieces(content: Content, folder: str, reference: str, size: int, run: Run) -> Iterator[bytes]:
-    """A docker-archive."""
-    places = [f"{blob.sha256}/layer.tar" for blob in content.layers]
-    manifest = json.dumps([{"Config": "config.json", "RepoTags": [reference], "Layers": places}]).encode()
-    for name, text in (("manifest.json", manifest), ("config.json", content.config.encode())):
-        yield _header(name, len(text)) + text + _padding(len(text))
+def _archive(content: Content, folder: str, reference: str, total: int, run: Run) -> Iterator[bytes]:
+    """The whole image as a docker-archive; tells what was sent."""
     done = 0
-    for place, blob in zip(places, content.layers, strict=True):
-        yield _header(place, blob.size)
-        with open(os.path.join(folder, blob.sha256), "rb") as file:
+
+    def layer(sha256: str) -> Iterator[bytes]:
+        nonlocal done
+        with open(os.path.join(folder, sha256), "rb") as file:
             while piece := file.read(_BLOCK):
                 cancel.check()
                 yield piece
                 done += len(piece)
-                run.report(Progress("send" if done < size else "docker unpacks", done, size))
-        yield _padding(blob.size)
-    yield bytes(2 * tarfile.BLOCKSIZE)
+                run.report(Progress("send" if done < total else "docker unpacks", done, total))
 
-
-def _header(name: str, size: int) -> bytes:
-    info = tarfile.TarInfo(name)
-    info.size = size
-    return info.tobuf(tarfile.GNU_FORMAT)
-
-
-def _padding(size: int) -> bytes:
-    return bytes(-size % tarfile.BLOCKSIZE)
+    layers = [Member(layer_path(blob.sha256), blob.size, partial(layer, blob.sha256)) for blob in content.layers]
+    config = content.config.encode()
+    return pieces([*head(reference, "config.json", config, [blob.sha256 for blob in content.layers]), *layers])
 
 
 def _failed(node: str, text: str) -> NodeError | SpaceError:

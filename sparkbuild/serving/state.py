@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from sparkbuild.agent.wire.lanelabels import ALIVE
 from sparkbuild.serving.judge import Seen, process_elsewhere
 
-_HOLDS = frozenset({"running", "paused", "restarting"})  # states of a container that lives
 _AWAY = "does not answer"
 
 
@@ -139,7 +139,7 @@ def _wrong(node: str, rank: int, one: Seen, head: Seen) -> tuple[str, str, str]:
     if one.alive:
         other = (one.record or {}).get("launch") != launch
         return node, "other" if other else "", f"rank {_rank(one)} on {node} is of another launch"
-    if any(box.get("launch") == launch and box["state"] in _HOLDS for box in one.fact.get("left") or ()):
+    if any(box.get("launch") == launch and box["state"] in ALIVE for box in one.fact.get("left") or ()):
         return node, "", ""  # it runs, though no record names it
     return node, "dead", f"rank {rank} on {node}"
 
@@ -205,7 +205,7 @@ def _unrecorded(seen: Sequence[Seen]) -> list[str]:
         f"container {box['name']} runs on {one.node} without a record"
         for one in seen
         for box in one.fact.get("left") or ()
-        if box["state"] in _HOLDS
+        if box["state"] in ALIVE
     ]
 
 

@@ -20,9 +20,10 @@ import pytest
 
 from sparkbuild.agent.image import archives, debs
 from sparkbuild.agent.image.assemble import run
-from sparkbuild.agent.image.layer import FILE, LINK, Entry, Layer
+from sparkbuild.agent.image.layer import Layer
 from sparkbuild.agent.image.wheels import platforms
 from sparkbuild.agent.store import layerstore
+from sparkbuild.agent.store.tar import FILE, LINK, Entry
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from sparkbuild.workspace.init import template
 from tests.agent.driver import Answer, finish, start

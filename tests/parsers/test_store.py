@@ -91,7 +91,9 @@ def test_the_stamp_of_a_layer(store: Path, data: bytes) -> None:
     digest = "sha256:" + "f" * 64
     Path(layerstore.folder_of(str(store))).mkdir(parents=True, exist_ok=True)
     Path(layerstore.path_of(str(store), digest)).write_bytes(b"x")
-    Path(layerstore._stamp(str(store), digest)).write_bytes(data)
+    stamp = Path(layerstore._stamp(str(store), digest))
+    stamp.parent.mkdir(exist_ok=True)
+    stamp.write_bytes(data)
     with bounded():
         layerstore.problem(str(store), digest, 1)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparkbuild.serving.launch.container import store_id
+from sparkbuild.agent.wire.lanelabels import store_id
 from tests.rack.lanes import NAME, PORT, RECIPE, STORE, Lanes, box, is_running, record, shell
 
 pytestmark = pytest.mark.usefixtures("possible")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import IO, Any
 
 from sparkbuild.agent.disk.held import Held
-from sparkbuild.agent.wire.protocol import AgentError
 
 
 def fsync_folder(path: str) -> None:
@@ -60,27 +56,6 @@ def read_json(path: str, limit: int = 64 << 20) -> dict[str, Any] | None:
 def inside(store: str, path: str) -> str:
     """A path of a request: absolute as it is, else inside the node's store."""
     return os.path.normpath(os.path.join(store, path))
-
-
-@contextmanager
-def locked(path: str, what: str) -> Iterator[None]:
-    """Hold an exclusive flock on `path` (never removed); an AgentError at once when another agent holds it."""
-    folder, name = os.path.split(path)
-    os.makedirs(folder, exist_ok=True)
-    with Held(folder) as held:
-        fd = held.open(name, os.O_RDWR | os.O_CREAT)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AgentError(
-                f"{what} is being worked on by another process on this node",
-                where=path,
-                next="wait for it, then run again",
-            ) from None
-        yield
-    finally:
-        os.close(fd)
 
 
 def is_in(path: str, folder: str) -> bool:

@@ -12,6 +12,7 @@ from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import DockerdError, layers_of
 from sparkbuild.agent.docker.images import architecture_of
 from sparkbuild.agent.docker.upstream import INDEXES, MANIFESTS, Upstream
+from sparkbuild.agent.wire.dockerarchive import Member, pieces, size_of
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -71,13 +72,13 @@ def _complete(engine: DockerWork, upstream: Upstream, digest: str, downloaded: s
         f"docker keeps {count} of {upstream.repository} in another compression: they are downloaded to it as well"
     )
     layers = [
-        partload.Member(partload.blob_path(_hex(one.digest)), one.size, partial(upstream.blob, one.digest, one.size))
+        Member(partload.blob_path(_hex(one.digest)), one.size, partial(upstream.blob, one.digest, one.size))
         for one in wanted
     ]
     blobs = [partload.blob(_hex(config), upstream.config(config)), *layers]
     media_type = str(top.get("mediaType") or (INDEXES[0] if "manifests" in top else MANIFESTS[0]))
     members = partload.layout(f"{upstream.repository}@{digest}", media_type, manifests, blobs)
-    engine.load(partload.pieces(members), partload.size_of(members), lambda _event: None)
+    engine.load(pieces(members), size_of(members), lambda _event: None)
 
 
 class _Blob(NamedTuple):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from sparkbuild.agent.docker.engine import LIMIT, Dockerd, DockerdError, message, quote
-from sparkbuild.agent.docker.ours import TRIAL
 from sparkbuild.agent.docker.shapes import shaped
 from sparkbuild.agent.docker.unixhttp import Answer
+from sparkbuild.agent.wire.lanelabels import CREATED, TRIAL
 
 _LONGEST = 1 << 20  # bytes of one event
 
@@ -90,7 +90,7 @@ class DockerWork(Dockerd):
         somebody else has served its purpose as well.
         """
         for box in self.containers(TRIAL):
-            if box.get("State") == "created":
+            if box.get("State") == CREATED:
                 self._do("DELETE", f"/containers/{box['Id']}?force=1", {204, 404, 409})
 
     def post(self, target: str) -> dict[str, Any]:

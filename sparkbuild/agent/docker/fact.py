@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError, layers_of
-from sparkbuild.agent.docker.ours import ALIVE, created_at, lanes
+from sparkbuild.agent.docker.ours import created_at, lanes
 from sparkbuild.agent.machine.together import together
+from sparkbuild.agent.wire.lanelabels import ALIVE
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.records import Container, DockerFact, DockerImage

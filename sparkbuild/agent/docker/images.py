@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError, layers_of
+from sparkbuild.agent.wire.lanelabels import KEY
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # as the engine names its own -> as images name theirs
 
@@ -80,7 +81,7 @@ def problem(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
         return _unproven(found, {**query, "pinned": ""})
     labels = (found.get("Config") or {}).get("Labels") or {}
     layers = layers_of(found)
-    key = str(labels.get("sparkbuild.key", ""))
+    key = str(labels.get(KEY, ""))
     listed = labels.get("sparkbuild.layers") == json.dumps(layers, separators=(",", ":"))
     told = (
         (not key, "is another image there, without a label of ours"),

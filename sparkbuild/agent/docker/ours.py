@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError
-from sparkbuild.agent.wire.lanelabels import RECIPE, is_lanes
+from sparkbuild.agent.wire.lanelabels import ALIVE, BY, KEY, LAUNCH, RECIPE, STORE, is_lanes, name_of, store_id
 from sparkbuild.agent.wire.printable import one_line
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.records import Box
 
-TRIAL = "sparkbuild.trial"  # the label of a container that was only made to see whether its image can be
 LABEL = 200  # characters of a label that are shown
-ALIVE = frozenset({"running", "paused", "restarting"})  # holds memory, ports and devices
-
-
-def name_of(recipe: str) -> str:
-    """The container of a recipe that is meant to run; dead ones are renamed."""
-    return f"sparkbuild-{recipe}"
-
-
-def store_id(store: str) -> str:
-    """Tells the stores on a node apart without naming them: the label `sparkbuild.store`."""
-    return hashlib.sha256(store.encode()).hexdigest()[:8]
 
 
 def lanes(engine: Dockerd, entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -173,10 +160,10 @@ def _box(entry: dict[str, Any]) -> Box:
         "id": str(entry["Id"]),
         "name": _name(entry),
         "recipe": one_line(str(labels[RECIPE]), LABEL),  # whoever makes a container labels it
-        "key": one_line(str(labels.get("sparkbuild.key", "")), LABEL),
-        "launch": one_line(str(labels.get("sparkbuild.launch", "")), LABEL),
-        "store": one_line(str(labels.get("sparkbuild.store", "")), LABEL),
-        "by": one_line(str(labels.get("sparkbuild.by", "")), LABEL),
+        "key": one_line(str(labels.get(KEY, "")), LABEL),
+        "launch": one_line(str(labels.get(LAUNCH, "")), LABEL),
+        "store": one_line(str(labels.get(STORE, "")), LABEL),
+        "by": one_line(str(labels.get(BY, "")), LABEL),
         "state": str(entry.get("State", "")),
         "status": str(entry.get("Status", "")),
         "created": created_at(entry),

@@ -14,32 +14,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tarfile
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Sequence
 
 from sparkbuild.agent.docker.registry import Image
 from sparkbuild.agent.store.blobs import read
+from sparkbuild.agent.wire.dockerarchive import Member, head, layer_path, text
 
-_END = tarfile.BLOCKSIZE * 2
 _INDEX = "application/vnd.oci.image.index.v1+json"
-
-
-class Member(NamedTuple):
-    """One file of an archive: `content` gives its `size` bytes in pieces."""
-
-    name: str
-    size: int
-    content: Callable[[], Iterable[bytes]]
 
 
 def without(image: Image, reference: str, chosen: Container[str], folder: str) -> list[Member]:
     """A docker-archive with the `chosen` layers only, read from a folder of blobs as they arrive."""
-    config = f"{image.digest}.json"
-    paths = [f"{sha256}/layer.tar" for sha256, _ in image.layers]
-    manifest = json.dumps([{"Config": config, "RepoTags": [reference], "Layers": paths}]).encode()
-    layers = [layer(f"{sha256}/layer.tar", folder, sha256, size) for sha256, size in image.layers if sha256 in chosen]
-    return [text("manifest.json", manifest), text(config, image.config), *layers]
+    begin = head(reference, f"{image.digest}.json", image.config, [sha256 for sha256, _ in image.layers])
+    return begin + [
+        layer(layer_path(sha256), folder, sha256, size) for sha256, size in image.layers if sha256 in chosen
+    ]
 
 
 def layout(name: str, media_type: str, manifests: Sequence[bytes], blobs: Sequence[Member]) -> list[Member]:
@@ -53,18 +42,13 @@ def layout(name: str, media_type: str, manifests: Sequence[bytes], blobs: Sequen
         "annotations": {"io.containerd.image.name": name},
     }
     index = json.dumps({"schemaVersion": 2, "mediaType": _INDEX, "manifests": [row]}).encode()
-    head = [text("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'), text("index.json", index)]
-    return [*head, *(blob(hashlib.sha256(one).hexdigest(), one) for one in manifests), *blobs]
+    begin = [text("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'), text("index.json", index)]
+    return [*begin, *(blob(hashlib.sha256(one).hexdigest(), one) for one in manifests), *blobs]
 
 
 def layer(name: str, folder: str, sha256: str, size: int) -> Member:
     """A layer of a folder of blobs."""
     return Member(name, size, lambda: read(folder, sha256, size))
-
-
-def text(name: str, content: bytes) -> Member:
-    """A small file."""
-    return Member(name, len(content), lambda: [content])
 
 
 def blob(sha256: str, content: bytes) -> Member:
@@ -75,23 +59,3 @@ def blob(sha256: str, content: bytes) -> Member:
 def blob_path(sha256: str) -> str:
     """Where a blob stands in a layout."""
     return f"blobs/sha256/{sha256}"
-
-
-def size_of(members: Iterable[Member]) -> int:
-    """The bytes of the archive."""
-    return sum(tarfile.BLOCKSIZE + member.size + _padding(member.size) for member in members) + _END
-
-
-def pieces(members: Iterable[Member]) -> Iterator[bytes]:
-    """The archive."""
-    for member in members:
-        info = tarfile.TarInfo(member.name)
-        info.size = member.size
-        yield info.tobuf(tarfile.GNU_FORMAT)
-        yield from member.content()
-        yield bytes(_padding(member.size))
-    yield bytes(_END)
-
-
-def _padding(size: int) -> int:
-    return -size % tarfile.BLOCKSIZE

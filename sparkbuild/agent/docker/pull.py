@@ -20,9 +20,10 @@ from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, DockerdError, layers_of, too_deep
 from sparkbuild.agent.docker.images import missing, problem
 from sparkbuild.agent.docker.registry import MANIFEST, Image, Registry, is_left
-from sparkbuild.agent.store.artifacts import sha256_of
 from sparkbuild.agent.store.blobs import is_whole, path_of
+from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.store.receive import Receiver, Source
+from sparkbuild.agent.wire.dockerarchive import pieces, size_of
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 NAME = "\0sparkbuild-pull"  # freed by the kernel with its holder, as in hold.py
@@ -130,7 +131,7 @@ class _Pull:
         self._reporter.log("docker has layers that it would pull again: loading the others")
         members = partload.without(self._image, reference, self._arriving, self._folder)
         try:
-            self._engine.load(partload.pieces(members), partload.size_of(members), self._said)
+            self._engine.load(pieces(members), size_of(members), self._said)
             return str(reference)
         except DockerdError as error:
             if _FULL.search(error.problem):
@@ -151,7 +152,7 @@ class _Pull:
         members = partload.layout(
             name, MANIFEST, [image.manifest], [partload.blob(image.digest, image.config), *layers]
         )
-        self._try(lambda: self._engine.load(partload.pieces(members), partload.size_of(members), self._said))
+        self._try(lambda: self._engine.load(pieces(members), size_of(members), self._said))
 
     def _steps(self) -> list[tuple[str, Image]]:
         """What to pull, one after the other: first those with the lowest layers only, wherever about `big` bytes of

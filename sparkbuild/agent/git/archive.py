@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import os
 import tarfile
 from typing import NamedTuple
 
 from sparkbuild.agent.git.objects import EXECUTABLE, FOLDER, LINK
 from sparkbuild.agent.git.tree import Entry, shown
+from sparkbuild.agent.store import tar
 from sparkbuild.agent.wire.protocol import Reporter
 
 # The first line of an LFS pointer, https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md, and its older name.
@@ -32,8 +31,8 @@ def write(path: str, entries: list[Entry], time: int, reporter: Reporter) -> Wri
     """
     pointers: list[str] = []
     with open(path, "wb") as file:
-        sink = _Hashing(file)
-        with tarfile.open(fileobj=sink, mode="w", format=tarfile.GNU_FORMAT, errors="surrogateescape") as archive:
+        sink = tar.Hashing(file)
+        with tar.opened(sink) as archive:
             for entry in entries:
                 _add(archive, entry, time, pointers)
                 reporter.progress("export", sink.size, None)
@@ -42,55 +41,29 @@ def write(path: str, entries: list[Entry], time: int, reporter: Reporter) -> Wri
     return Written(sink.size, sink.digest.hexdigest(), pointers)
 
 
-class _Hashing(io.RawIOBase):
-    """Passes bytes on to a file, and knows their number and sha256."""
-
-    def __init__(self, file: io.BufferedWriter) -> None:
-        super().__init__()
-        self._file = file
-        self.size = 0
-        self.digest = hashlib.sha256()
-
-    def writable(self) -> bool:
-        """It is only written to."""
-        return True
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        """See the class."""
-        self.digest.update(data)
-        self.size += len(data)
-        return self._file.write(data)
-
-    def tell(self) -> int:
-        """Bytes so far."""
-        return self.size
-
-
 def _add(archive: tarfile.TarFile, entry: Entry, time: int, pointers: list[str]) -> None:
-    info = tarfile.TarInfo(entry.path.decode(errors="surrogateescape"))
-    info.mtime = time
-    info.mode = 0o755 if entry.mode in {EXECUTABLE, FOLDER} else 0o644
+    name = entry.path.decode(errors="surrogateescape")
     if entry.mode == FOLDER:
-        info.type = tarfile.DIRTYPE
-        archive.addfile(info)
+        archive.addfile(tar.info_of(name, tar.Entry(tar.DIR, 0o755), time))
         return
     if entry.objects is None:
         raise ValueError(f"{shown(entry.path)} has no bytes")
     if entry.mode == LINK:
-        info.type, info.mode = tarfile.SYMTYPE, 0o777
-        info.linkname = entry.objects.blob(entry.oid).decode(errors="surrogateescape")
-        archive.addfile(info)
+        target = entry.objects.blob(entry.oid).decode(errors="surrogateescape")
+        archive.addfile(tar.info_of(name, tar.Entry(tar.LINK, 0o777, target=target), time))
         return
-    info.size, blocks = entry.objects.size(entry.oid)
-    head = b""
-    archive.addfile(info)  # the header; the bytes follow by hand, since tarfile wants them as one file
+    size, blocks = entry.objects.size(entry.oid)
+    info = tar.info_of(name, tar.Entry(tar.FILE, 0o755 if entry.mode == EXECUTABLE else 0o644, size=size), time)
     if archive.fileobj is None:
         raise ValueError("the archive is closed")
+    # not by addfile: it wants the bytes as one file, and from Python 3.13 on takes no header without them
+    header, head = info.tobuf(tarfile.GNU_FORMAT, archive.encoding or "utf-8", "surrogateescape"), b""
+    archive.fileobj.write(header)
     for block in blocks:
         head = head or block[:_POINTER_SIZE]
         archive.fileobj.write(block)
-    padding = -info.size % tarfile.BLOCKSIZE
+    padding = -size % tarfile.BLOCKSIZE
     archive.fileobj.write(b"\0" * padding)
-    archive.offset += info.size + padding
-    if info.size < _POINTER_SIZE and head.startswith(_POINTERS):
+    archive.offset += len(header) + size + padding
+    if size < _POINTER_SIZE and head.startswith(_POINTERS):
         pointers.append(shown(entry.path))

@@ -11,17 +11,18 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from typing import Any
 
-from sparkbuild.agent.disk.files import fsync_folder, locked, write_json
+from sparkbuild.agent.disk.files import fsync_folder, write_json
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.git.archive import write
 from sparkbuild.agent.git.command import GitError, Output, git
 from sparkbuild.agent.git.exported import ARCHIVE, RECEIPT, folder_of
 from sparkbuild.agent.git.mirror import Mirror
 from sparkbuild.agent.git.objects import FOLDER, BrokenMirrorError, Commit, HostileTreeError, Objects
 from sparkbuild.agent.git.tree import Entry, Module, walk
-from sparkbuild.agent.store.artifacts import stamp_of
+from sparkbuild.agent.store.kept import set_stamp
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _SHOWN = 20
@@ -49,8 +50,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         os.rename(f"{path}.part", path)
         fsync_folder(folder)
         write_json(os.path.join(folder, RECEIPT), {"format": "sparkbuild-source/1", "key": request["key"], **receipt})
-        with suppress(OSError):  # only a cache
-            write_json(f"{path}.stamp", {"stamp": stamp_of(os.stat(path))})
+        set_stamp(path)  # after the receipt: a stamp beside the receipt of an earlier archive would vouch for this one
         _clear(folder)
         return {name: receipt[name] for name in ("bytes", "sha256", "content", "files", "time")}
 

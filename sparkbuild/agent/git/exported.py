@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import Any
 
-from sparkbuild.agent.disk.files import read_json, write_json
-from sparkbuild.agent.store.artifacts import sha256_of, stamp_of
+from sparkbuild.agent.disk.files import read_json
+from sparkbuild.agent.store.kept import is_right, sha256_of
 
 RECEIPT = "receipt.json"
 ARCHIVE = "source.tar"
@@ -36,12 +35,9 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         return {"present": False, "bytes": 0, "problem": "it was exported, and the archive is gone"}
     if problem := _unchecked(query.get("pins") or [], receipt.get("pins") or []):
         return {"present": False, "bytes": stat.st_size, "problem": problem}
-    stamp = stamp_of(stat)
-    if (read_json(f"{path}.stamp") or {}).get("stamp") != stamp:
-        if receipt.get("key") != query["key"] or sha256_of(path) != receipt.get("sha256"):
-            return {"present": False, "bytes": stat.st_size, "problem": "its content is not what was exported"}
-        with suppress(OSError):  # a full or read-only disk costs time, not the verdict
-            write_json(f"{path}.stamp", {"stamp": stamp})
+    is_of_key = receipt.get("key") == query["key"]
+    if not is_right(path, stat, lambda: is_of_key and sha256_of(path) == receipt.get("sha256")):
+        return {"present": False, "bytes": stat.st_size, "problem": "its content is not what was exported"}
     told = {name: receipt.get(name) for name in ("files", "content", "time", "sha256")}
     return {"present": True, "bytes": stat.st_size, **told}
 

@@ -9,15 +9,14 @@ was fetched.
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import hashlib
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from sparkbuild.agent.disk.lock import take
 from sparkbuild.agent.git.command import GitError, Output, git, no_such_object, refuse
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
@@ -45,18 +44,8 @@ class Mirror:
         """
         os.makedirs(os.path.dirname(self._lock), exist_ok=True)
         fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        told = False
         try:
-            while True:
-                try:
-                    fcntl.flock(fd, mode | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if not told:
-                        self._reporter.log(f"waiting for another fetch of {self.url}")
-                        told = True
-                    time.sleep(0.1)
+            take(fd, lambda _holder: self._reporter.log(f"waiting for another fetch of {self.url}"), shared=shared)
             self._held = fd
             yield
         finally:

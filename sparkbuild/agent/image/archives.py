@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 from sparkbuild.agent.disk.files import fsync_folder, read_json
 from sparkbuild.agent.disk.held import remove, remove_tree, rename
 from sparkbuild.agent.store import layerstore
-from sparkbuild.agent.store.artifacts import sha256_of
+from sparkbuild.agent.store.kept import sha256_of
+from sparkbuild.agent.wire.lanelabels import KEY
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def built(engine: Dockerd, reference: str, key: str) -> dict[str, Any] | None:
 
     found = engine.image(reference)
     labels = ((found or {}).get("Config") or {}).get("Labels") or {}
-    if found is None or labels.get("sparkbuild.key") != key:
+    if found is None or labels.get(KEY) != key:
         return None
     layers = layers_of(found)
     try:

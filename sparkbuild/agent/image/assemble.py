@@ -12,8 +12,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import locked, write_json
+from sparkbuild.agent.disk.files import write_json
 from sparkbuild.agent.disk.held import created, remove_tree
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.image import archives
 from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.image.debs import add_links, add_package
@@ -21,6 +22,7 @@ from sparkbuild.agent.image.layer import Layer
 from sparkbuild.agent.image.wheels import add_wheels
 from sparkbuild.agent.store import layerstore
 from sparkbuild.agent.store.artifacts import path_of
+from sparkbuild.agent.wire.lanelabels import KEY
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
@@ -59,15 +61,12 @@ def _assemble(request: dict[str, Any], part: str, reporter: Reporter) -> Archive
     layers = []
     for number, layer in enumerate(_layers(request, work, reporter)):
         total = sum(entry.size for entry in layer.entries.values())
-        done = 0
 
-        def grow(count: int, number: int = number, total: int = total) -> None:
-            nonlocal done
-            done += count
-            reporter.progress(f"write layer {number + 1}", done, total)
+        def grew(size: int, number: int = number, total: int = total) -> None:
+            reporter.progress(f"write layer {number + 1}", min(size, total), total)  # a tar is larger than its files
 
         path = os.path.join(work, f"{number}.tar")
-        digest = layer.write(path, grow)
+        digest = layer.write(path, grew)
         layers.append((digest, path))
         reporter.log(f"layer {number + 1}: sha256:{digest}, {os.path.getsize(path)} bytes")
     diff_ids = [f"sha256:{digest}" for digest, _ in layers]
@@ -132,7 +131,7 @@ def _config(request: dict[str, Any], diff_ids: list[str]) -> bytes:
     system, _, architecture = request["platform"].partition("/")
     env = {"PATH": _PATH, **request["env"]}
     labels = {
-        "sparkbuild.key": request["key"],
+        KEY: request["key"],
         "sparkbuild.parts": _text(request["parts"]),
         "sparkbuild.lock": request["lock"],
         "sparkbuild.layers": _text(diff_ids),

@@ -6,7 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import inside, locked
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.docker.bydigest import have
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
@@ -14,7 +15,8 @@ from sparkbuild.agent.docker.program import find
 from sparkbuild.agent.image.archives import built, engine_of
 from sparkbuild.agent.image.buildkit import BuildKit
 from sparkbuild.agent.image.gates import failure, run_gates, sweep
-from sparkbuild.agent.store.artifacts import sha256_of
+from sparkbuild.agent.store.kept import sha256_of
+from sparkbuild.agent.wire.lanelabels import KEY
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from sparkbuild.agent.wire.stopping import stoppable
 
@@ -97,7 +99,7 @@ class _Build:
     def _label(self, part: str, layers: list[str], gates: list[GateResult]) -> None:
         request = self.request
         labels = {
-            "sparkbuild.key": request["key"],
+            KEY: request["key"],
             "sparkbuild.parts": _text(request["parts"]),
             "sparkbuild.lock": request["lock"],
             "sparkbuild.layers": _text(layers),
@@ -161,7 +163,7 @@ def have_base(engine: DockerWork, request: dict[str, Any], reporter: Reporter) -
             next="run again: it is brought here first",
         )
     labels = (found.get("Config") or {}).get("Labels") or {}
-    if base["key"] and labels.get("sparkbuild.key") != base["key"]:
+    if base["key"] and labels.get(KEY) != base["key"]:
         raise AgentError(
             f"{base['reference']} is not the base that was made",
             kind="integrity",

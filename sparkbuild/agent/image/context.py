@@ -18,9 +18,10 @@ from typing import Any
 from sparkbuild.agent.disk import opentar
 from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, read_json
 from sparkbuild.agent.disk.held import remove_tree, rename
-from sparkbuild.agent.image.contexttar import Content, ContextTar, File
+from sparkbuild.agent.image.contexttar import ContextTar, file_at, file_of
 from sparkbuild.agent.image.layer import checked
-from sparkbuild.agent.store import artifacts
+from sparkbuild.agent.store.artifacts import path_of
+from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _CONTEXT = "context.tar"
@@ -78,16 +79,16 @@ def _make(request: dict[str, Any], part: str, reporter: Reporter) -> tuple[str, 
     os.makedirs(work)
     with ExitStack() as held:
         tar = ContextTar(request["epoch"])
-        tar.add("Dockerfile", File(request["dockerfile"].encode()))
+        tar.add("Dockerfile", file_of(request["dockerfile"].encode()))
         for name, text in request["files"].items():
             content = base64.b64decode(text)
-            tar.add(f"files/{name}", File(content, executable=content.startswith(b"#!")))
+            tar.add(f"files/{name}", file_of(content, executable=content.startswith(b"#!")))
         for artifact in request["artifacts"]:
-            path = artifacts.path_of(request["store"], artifact["sha256"], artifact["filename"])
-            found = artifacts.sha256_of(path)
+            path = path_of(request["store"], artifact["sha256"], artifact["filename"])
+            found = sha256_of(path)
             if found != artifact["sha256"]:
                 raise _changed(artifact["filename"], path, found, artifact["sha256"])
-            tar.add(f"artifacts/{artifact['filename']}", Content(path))
+            tar.add(f"artifacts/{artifact['filename']}", file_at(path))
         for source in request["sources"]:
             _add_source(tar, request["store"], source, work, held)
         made = tar.write(os.path.join(part, _CONTEXT), reporter)
@@ -99,7 +100,7 @@ def _add_source(tar: ContextTar, store: str, source: dict[str, Any], work: str, 
     """Add a source; what must stay open until the context is written is given to `held`."""
     path = inside(store, source["archive"])
     wanted = str((read_json(os.path.join(os.path.dirname(path), "receipt.json")) or {}).get("sha256", ""))
-    found = artifacts.sha256_of(path)
+    found = sha256_of(path)
     if found != wanted:
         raise _changed(f"source {source['component']}", path, found, wanted or "a receipt")
     prefix = f"sources/{source['component']}"

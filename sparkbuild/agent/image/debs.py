@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import io
 import lzma
 import os
@@ -19,7 +18,9 @@ from typing import IO, Any
 
 from sparkbuild.agent.disk import opentar, zstd
 from sparkbuild.agent.disk.held import created
-from sparkbuild.agent.image.layer import DIR, FILE, LINK, Entry, Layer, checked, refused
+from sparkbuild.agent.image.layer import Layer, checked, refused
+from sparkbuild.agent.store.kept import digest_of
+from sparkbuild.agent.store.tar import DIR, FILE, LINK, Entry
 from sparkbuild.agent.wire.protocol import AgentError
 
 LIMIT = 2 << 30  # bytes of one package when unpacked
@@ -48,11 +49,9 @@ def add_package(layer: Layer, path: str, sha256: str, architecture: str, work: s
     """
     origin = os.path.basename(path)
     with open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(_BLOCK):
-            digest.update(block)
-        if digest.hexdigest() != sha256:
-            raise refused("it is not what the lock pins", origin, f"sha256 {digest.hexdigest()}")
+        found = digest_of(file).hexdigest()
+        if found != sha256:
+            raise refused("it is not what the lock pins", origin, f"sha256 {found}")
         try:
             members = _members(file, origin)
             _check(_unpacked(file, members, "control.tar", origin), architecture, origin)

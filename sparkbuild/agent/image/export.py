@@ -10,14 +10,16 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import locked, write_json
+from sparkbuild.agent.disk.files import write_json
 from sparkbuild.agent.disk.held import created, remove_tree
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
 from sparkbuild.agent.image import archives
 from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, folder_of
 from sparkbuild.agent.image.saved import Saved, saved
 from sparkbuild.agent.store import layerstore
+from sparkbuild.agent.wire.lanelabels import KEY
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def _export(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveRe
     engine = DockerWork(request["docker"] or SOCKET, timeout=3600.0)  # before the first byte, docker copies all of it
     found = engine.image(request["reference"])
     labels = ((found or {}).get("Config") or {}).get("Labels") or {}
-    if found is None or (labels.get("sparkbuild.key") != request["key"] and not request.get("prebuilt")):
+    if found is None or (labels.get(KEY) != request["key"] and not request.get("prebuilt")):
         raise AgentError(
             f"{request['reference']} is not in docker as it was built",
             kind="integrity",

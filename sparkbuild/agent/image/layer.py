@@ -5,33 +5,15 @@ Nothing is unpacked on this node: what goes in is a name, a mode and a stream, s
 
 from __future__ import annotations
 
-import hashlib
 import io
-import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import IO, Any
 
-from sparkbuild.agent.disk.held import created
+from sparkbuild.agent.store import tar
+from sparkbuild.agent.store.tar import DIR, FILE, Entry
 from sparkbuild.agent.wire.protocol import AgentError
 
-DIR, FILE, LINK = "dir", "file", "link"
 _PARTS = 4096  # bytes of a path, as Linux has it
 _WHITEOUT = ".wh."  # a layer that has `.wh.x` takes `x` of the layers below away
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One name in a layer. `open` gives the `size` bytes of a file; `target` is the text of a link, followed by nobody
-    here; `origin` is what brings it, for messages.
-    """
-
-    kind: str
-    mode: int
-    origin: str
-    size: int = 0
-    target: str = ""
-    open: Callable[[], IO[bytes]] = io.BytesIO
 
 
 class Layer:
@@ -54,22 +36,12 @@ class Layer:
         """Add a file by its content."""
         self.add(path, Entry(FILE, mode, origin, len(content), open=lambda: io.BytesIO(content)))
 
-    def write(self, path: str, on_bytes: Callable[[int], None] = lambda _count: None) -> str:
-        """Write it to a file; returns the sha256 of that, which docker calls the layer's diff id."""
+    def write(self, path: str, grew: Callable[[int], None] = lambda _size: None) -> str:
+        """Write it to a file; returns the sha256 of that, which docker calls the layer's diff id. `grew` is told of the
+        file's size while it is written.
+        """
         self._complete()
-        with created(path) as file:
-            out = _Hashed(file)
-            # GNU format: the same bytes from every Python, and long names that docker reads
-            with tarfile.open(fileobj=out, mode="w|", format=tarfile.GNU_FORMAT) as tar:  # type: ignore[call-overload]
-                for name in sorted(self.entries):
-                    entry = self.entries[name]
-                    if entry.kind == FILE:
-                        with entry.open() as content:
-                            tar.addfile(_info(name, entry), content)
-                        on_bytes(entry.size)
-                    else:
-                        tar.addfile(_info(name, entry))
-        return out.digest.hexdigest()
+        return tar.write(path, self.entries, 0, grew).digest.hexdigest()
 
     def _complete(self) -> None:
         """Add the folders that names lie in; refuse a name below what is no folder."""
@@ -78,18 +50,6 @@ class Layer:
                 above = self.entries.setdefault(name, Entry(DIR, 0o755, entry.origin))
                 if above.kind != DIR:
                     raise refused(f"something lies below /{name}, which is no folder", entry.origin, above.origin)
-
-
-class _Hashed:
-    """A file that knows the sha256 of what was written to it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        return self._file.write(data)
 
 
 def checked(path: str, origin: str) -> str:
@@ -109,15 +69,3 @@ def refused(what: str, origin: str, found: str) -> AgentError:
     """Content that no honest package has."""
     next_ = "find out who made it before you use it; nothing was kept"
     return AgentError(f"{origin}: {what}", kind="integrity", found=found, next=next_)
-
-
-def _info(name: str, entry: Entry) -> tarfile.TarInfo:
-    info: Any = tarfile.TarInfo(name)  # owner 0:0 without names, mtime 0
-    info.mode = entry.mode
-    if entry.kind == DIR:
-        info.type = tarfile.DIRTYPE
-    elif entry.kind == LINK:
-        info.type, info.linkname = tarfile.SYMTYPE, entry.target
-    else:
-        info.size = entry.size
-    return info  # type: ignore[no-any-return]

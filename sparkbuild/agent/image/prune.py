@@ -10,8 +10,8 @@ from sparkbuild.agent.disk.held import remove_tree
 from sparkbuild.agent.docker import buildcache
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
-from sparkbuild.agent.docker.ours import TRIAL
 from sparkbuild.agent.image import archives
+from sparkbuild.agent.wire.lanelabels import CREATED, KEY, TRIAL
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 _OURS = re.compile(r"sparkbuild/([^/:]+):([0-9a-f]{12})")
@@ -88,7 +88,7 @@ def _chosen(engine: Dockerd, query: dict[str, Any]) -> tuple[list[_Image], dict[
     ours = _ours(engine, prebuilt=bool(query.get("prebuilt")))
     users: dict[str, list[str]] = {}
     for box in engine.containers() if ours else ():
-        if TRIAL in (box.get("Labels") or {}) and box.get("State") == "created":
+        if TRIAL in (box.get("Labels") or {}) and box.get("State") == CREATED:
             continue  # a lost connection left it: it is removed first
         users.setdefault(str(box.get("ImageID")), []).append(str((box.get("Names") or ["?"])[0]).lstrip("/"))
     old: list[_Image] = []
@@ -116,7 +116,7 @@ def _ours(engine: Dockerd, *, prebuilt: bool) -> dict[str, list[_Image]]:
             match = _OURS.fullmatch(str(reference))
             if not match:
                 continue
-            labelled = str((row.get("Labels") or {}).get("sparkbuild.key", "")).startswith(match[2])
+            labelled = str((row.get("Labels") or {}).get(KEY, "")).startswith(match[2])
             foreign = None if labelled else _PREBUILT.fullmatch(match[1])
             if labelled or (prebuilt and foreign):
                 image = engine.image(str(row["Id"]).partition(":")[2]) or {}

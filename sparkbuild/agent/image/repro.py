@@ -8,13 +8,14 @@ import tarfile
 from typing import IO, Any
 
 from sparkbuild.agent.disk import opentar
-from sparkbuild.agent.disk.files import locked
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
 from sparkbuild.agent.docker.program import find
 from sparkbuild.agent.image.build import check_context, check_engine, have_base
 from sparkbuild.agent.image.buildkit import BuildKit
 from sparkbuild.agent.image.saved import is_layer, open_save, uncompressed
+from sparkbuild.agent.store.kept import digest_of
 from sparkbuild.agent.wire.protocol import Reporter
 from sparkbuild.agent.wire.stopping import stoppable
 
@@ -110,10 +111,7 @@ def rows_of(file: Any) -> dict[str, Row]:
             content = tar.extractfile(member) if member.isreg() else None
             told = member.linkname
             if content is not None:
-                digest = hashlib.sha256()
-                while block := content.read(1 << 20):
-                    digest.update(block)
-                told = digest.hexdigest()
+                told = digest_of(content).hexdigest()
             owner = f"{member.type.decode('latin-1')} {member.uid}:{member.gid}"
             rows[member.name] = (owner, member.mode, member.size, told, int(member.mtime))
     return rows

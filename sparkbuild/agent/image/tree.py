@@ -8,6 +8,7 @@ from contextlib import suppress
 from stat import S_IFLNK, S_IFMT, S_IFREG
 
 from sparkbuild.agent.disk.files import read_json, write_json
+from sparkbuild.agent.store.kept import sha256_of
 
 _RECORDS = ("tree.json", "stamps.json", "receipt.json")
 
@@ -70,15 +71,11 @@ def _files(folder: str) -> Iterator[str]:
 
 def _digest(path: str) -> str:
     """sha256 of a file; of the text of a link, which is what decides where it leads."""
-    import hashlib  # noqa: PLC0415 - a stamp stands for the content on most looks
-
     if os.path.islink(path):
+        import hashlib  # noqa: PLC0415 - a stamp stands for the content on most looks
+
         return "link:" + hashlib.sha256(os.readlink(path).encode()).hexdigest()
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return sha256_of(path)
 
 
 def _lstat_size(path: str) -> int:

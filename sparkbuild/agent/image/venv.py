@@ -9,8 +9,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import fsync_folder, locked, write_json
+from sparkbuild.agent.disk.files import fsync_folder, write_json
 from sparkbuild.agent.disk.held import created, remove, remove_tree, rename
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.image import libraries, tree
 from sparkbuild.agent.image.look import RECEIPT_FORMAT, folder_of, read_receipt
 from sparkbuild.agent.store.pip import pip

@@ -14,8 +14,9 @@ from functools import partial
 from typing import IO, Any, cast
 
 from sparkbuild.agent.disk.held import created
-from sparkbuild.agent.image.layer import FILE, Entry, Layer, checked, refused
+from sparkbuild.agent.image.layer import Layer, checked, refused
 from sparkbuild.agent.store.pip import pip
+from sparkbuild.agent.store.tar import FILE, Entry
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 LIMIT = 16 << 30  # bytes of one wheel when unpacked

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import locked
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.lane import launch, records, stop
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError, Reporter

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import locked
 from sparkbuild.agent.disk.held import Held
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.lane import records, served, stop
 from sparkbuild.agent.lane.ending import oom_kills
 from sparkbuild.agent.machine import procs

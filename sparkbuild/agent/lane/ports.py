@@ -6,7 +6,7 @@ from typing import Any
 
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
 from sparkbuild.agent.docker.ours import is_of_another, lanes
-from sparkbuild.agent.wire.lanelabels import RECIPE
+from sparkbuild.agent.wire.lanelabels import PORT, RECIPE, STORE
 
 
 def container_of(store: str, holder: dict[str, Any], port: int, socket: str) -> dict[str, str]:
@@ -23,10 +23,10 @@ def container_of(store: str, holder: dict[str, Any], port: int, socket: str) -> 
     group = _group(holder["pid"])
     for entry in running:
         labels = entry.get("Labels") or {}
-        is_it = entry["Id"] in group if holder["pid"] else labels.get("sparkbuild.port") == str(port)
+        is_it = entry["Id"] in group if holder["pid"] else labels.get(PORT) == str(port)
         if is_it:
             name = str((entry.get("Names") or ["/"])[0]).lstrip("/")
-            other = is_of_another({"store": str(labels.get("sparkbuild.store", ""))}, store)  # type: ignore[typeddict-item]
+            other = is_of_another({"store": str(labels.get(STORE, ""))}, store)  # type: ignore[typeddict-item]
             return {"container": name, "lane": "" if other else str(labels[RECIPE])}
     return {}
 

@@ -7,7 +7,6 @@ no disk, in no argv and in no container's settings.
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import stat
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.disk.private import private
 from sparkbuild.agent.lane import records
+from sparkbuild.agent.wire.lanelabels import store_id
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ def _base(store: str, recipe: str) -> tuple[str, str]:
     """Where the secrets of one recipe lie in memory: this user's folder, and a name in it. The store tells two
     workspaces on one node apart.
     """
-    name = hashlib.sha256(store.encode()).hexdigest()[:8]
-    return os.path.join(MEMORY, f"sparkbuild-{os.geteuid()}"), f"{recipe}-{name}"
+    return os.path.join(MEMORY, f"sparkbuild-{os.geteuid()}"), f"{recipe}-{store_id(store)}"
 
 
 def forget(store: str, recipe: str, launch: str = "") -> None:

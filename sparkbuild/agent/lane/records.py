@@ -11,6 +11,7 @@ from sparkbuild.agent.disk.files import read_json, write_json
 from sparkbuild.agent.lane import unread
 from sparkbuild.agent.lane.marked import MARK, unrecorded, wants
 from sparkbuild.agent.machine import listener, procs
+from sparkbuild.agent.wire.lanelabels import CREATED
 from sparkbuild.agent.wire.printable import one_line
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _contained(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:
         fact["again"] = not_serving(shelf.state(box), fact["record"] or {})
         fact["frozen"] = is_frozen(shelf.state(box))
     # one that was only created holds its name; dead ones are kept for their logs
-    left = [one for one in shelf.of(recipe) if one["id"] != named and (is_alive(one) or one["state"] == "created")]
+    left = [one for one in shelf.of(recipe) if one["id"] != named and (is_alive(one) or one["state"] == CREATED)]
     fact["left"] = [one for one in left if not is_of_another(one, store)]
     fact["stranger"] = "" if shelf.problem or is_alive(box) else shelf.stranger(recipe)
 

@@ -7,10 +7,11 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.disk.files import locked
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.lane import prepare, records, served
 from sparkbuild.agent.lane.marked import unrecorded
 from sparkbuild.agent.machine import procs
+from sparkbuild.agent.wire.lanelabels import CREATED
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         from sparkbuild.agent.docker.ours import is_alive, is_of_another  # noqa: PLC0415 - a node without docker has none
 
         shelf = records.shelf_of(request)
-        boxes = [box for box in shelf.of(recipe) if is_alive(box) or box["state"] == "created"]
+        boxes = [box for box in shelf.of(recipe) if is_alive(box) or box["state"] == CREATED]
         done["foreign"] = [box for box in boxes if is_of_another(box, store)]
         boxes = [box for box in boxes if not is_of_another(box, store)]
         done["containers"] = [box for box in boxes if launch in {"", box["launch"]}]

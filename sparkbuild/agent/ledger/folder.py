@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import time
@@ -11,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.held import FOLDER, Held
+from sparkbuild.agent.disk.lock import holder, is_still, take, try_take
 from sparkbuild.agent.ledger import way
 from sparkbuild.agent.ledger.ledger import OURS, safe_name
 from sparkbuild.agent.wire.protocol import AgentError
@@ -43,15 +43,15 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
             _unmake(made)
             raise
         try:
-            _wait(fd, waiting)
-            if _is_still(fd, f"{ours}/lock"):
+            take(fd, waiting)
+            if is_still(fd, f"{ours}/lock"):
                 since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"pid {os.getpid()} since {since}\n".encode(), 0)
                 try:
                     yield
                 except BaseException:
-                    if _is_still(fd, f"{ours}/lock") and not begun(dst):
+                    if is_still(fd, f"{ours}/lock") and not begun(dst):
                         with Held(dst) as held:
                             held.unlink(_LOCK)
                         _unmake([ours, *made])
@@ -125,12 +125,9 @@ def busy(dst: str) -> str:
     except OSError:
         return ""
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _holder(fd)
+        return "" if try_take(fd, shared=True) else holder(fd)
     finally:
         os.close(fd)
-    return ""
 
 
 def waiting(dst: str) -> None:
@@ -147,29 +144,6 @@ def waits(dst: str) -> bool:
     try:
         return 0 < os.lstat(f"{dst}/{OURS}/lock").st_mtime - time.time() <= _WAITS
     except OSError:
-        return False
-
-
-def _holder(fd: int) -> str:
-    return os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process"
-
-
-def _wait(fd: int, waiting: Callable[[str], None]) -> None:
-    tries = 0
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tries += 1
-            if tries == 2:  # at the first, it may be one who only looks (`busy`): the name in the file is an old one
-                waiting(_holder(fd))
-            time.sleep(0.1)
-
-
-def _is_still(fd: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
         return False
 
 
@@ -262,13 +236,3 @@ def sweep(dst: str, names: Iterable[str]) -> None:
     with Held(dst) as held:
         for step in reversed(way.steps(names)):
             held.rmdir(step)
-
-
-def human(size: int) -> str:
-    """A size on screen: decimal units, as disks and networks are sold."""
-    value, unit = float(size), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(value) < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

@@ -17,8 +17,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.disk import patience
-from sparkbuild.agent.disk.files import dump, inside, locked
+from sparkbuild.agent.disk.files import dump, inside
 from sparkbuild.agent.disk.held import Held
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.ledger import content, digest, folder, ledger, links, stamps, way
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.ledger.ledger import OURS, Ledger, LedgerError, Record, small_file

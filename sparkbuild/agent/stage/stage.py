@@ -34,6 +34,7 @@ from sparkbuild.agent.stage.make import Maker, Opener
 from sparkbuild.agent.stage.samerows import as_staged
 from sparkbuild.agent.stage.streams import MOST, Buffers, Counter, Meter, each
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.words import size
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STREAMS = 4
@@ -212,15 +213,15 @@ class _Staging:
         if need and free + back - need < min_free:
             recipe = (self.request.get("owner") or {}).get("recipe")
             where = f"min_free, recipes/{recipe}/recipe.toml" if recipe else "min_free"
-            spare = f" + {folder.human(min_free)} to stay free ({where})" if min_free else ""
-            extra = f" + {folder.human(back)} that this staging gives back first" if back else ""
-            missing = folder.human(need + min_free - free - back)
+            spare = f" + {size(min_free)} to stay free ({where})" if min_free else ""
+            extra = f" + {size(back)} that this staging gives back first" if back else ""
+            missing = size(need + min_free - free - back)
             raise AgentError(
                 "not enough room to stage",
                 kind="space",
                 where=self.dst,
-                found=f"{folder.human(free)} free{extra}",
-                wanted=f"{folder.human(need)} for the data{spare}; {missing} missing",
+                found=f"{size(free)} free{extra}",
+                wanted=f"{size(need)} for the data{spare}; {missing} missing",
                 next=f"make room on that file system{', or lower min_free' if min_free else ''}",
             )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import suppress
 from typing import Any
 
-from sparkbuild.agent.disk.files import fsync_folder, locked, write_json
+from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.store import origins
-from sparkbuild.agent.store.artifacts import keep_if_right, path_of, stamp_of
+from sparkbuild.agent.store.artifacts import keep_if_right, path_of
+from sparkbuild.agent.store.kept import keep
 from sparkbuild.agent.store.pip import pip
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
@@ -45,13 +45,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             keep_if_right(part, request["sha256"], title, pinned)
         else:
             origins.fetch(request, part, reporter)
-        with open(part, "rb") as file:
-            os.fdatasync(file.fileno())
-        os.chmod(part, 0o444)
-        os.rename(part, path)
-        fsync_folder(folder)
-        with suppress(OSError):  # only a cache: the next look writes it
-            write_json(f"{path}.stamp", {"stamp": stamp_of(os.stat(path))})
+        keep(part, path)
         return {"bytes": os.path.getsize(path)}
 
 

@@ -4,14 +4,13 @@ sha256 (docker's diff id) is its name. Images refer to them by their receipts; w
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from sparkbuild.agent.disk.files import fsync_folder, keep_owner, read_json, write_json
-from sparkbuild.agent.disk.held import locking, remove, rename
-from sparkbuild.agent.store.artifacts import sha256_of, stamp_of
+from sparkbuild.agent.disk.held import locking, remove
+from sparkbuild.agent.disk.lock import take, try_take
+from sparkbuild.agent.store import kept
 
 PREFIX = "sha256:"
 
@@ -33,7 +32,7 @@ def writing(store: str) -> Iterator[str]:
     os.makedirs(folder, exist_ok=True)
     fd = locking(_lock(store))
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH)
+        take(fd, shared=True)
         yield folder
     finally:
         os.close(fd)
@@ -47,14 +46,7 @@ def keep(store: str, path: str, digest: str) -> None:
     if not problem(store, digest, os.path.getsize(path)):
         remove(path)
         return
-    with open(path, "rb") as file:
-        os.fdatasync(file.fileno())
-    os.chmod(path, 0o444)
-    keep_owner(path)
-    rename(path, place)
-    fsync_folder(os.path.dirname(place))
-    with suppress(OSError):  # only a cache: the next look writes it
-        write_json(_stamp(store, digest), {"stamp": stamp_of(os.stat(place))})
+    kept.keep(path, place, _stamp(store, digest))
 
 
 def problem(store: str, digest: str, size: int) -> str:
@@ -66,14 +58,10 @@ def problem(store: str, digest: str, size: int) -> str:
         stat = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return f"layer {digest[:19]} was removed"
-    stamp = stamp_of(stat)
-    seen = read_json(_stamp(store, digest))
-    if seen is None or seen.get("stamp") != stamp:
-        if stat.st_size != size or PREFIX + sha256_of(path) != digest:
-            return f"layer {digest[:19]} is not what was written"
-        with suppress(OSError):
-            write_json(_stamp(store, digest), {"stamp": stamp})
-    return ""
+    has_content = kept.is_right(
+        path, stat, lambda: stat.st_size == size and PREFIX + kept.sha256_of(path) == digest, _stamp(store, digest)
+    )
+    return "" if has_content else f"layer {digest[:19]} is not what was written"
 
 
 def collect(store: str, wanted: Iterable[str]) -> int:
@@ -85,13 +73,11 @@ def collect(store: str, wanted: Iterable[str]) -> int:
         return 0
     fd = locking(_lock(store))
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_take(fd):
             return 0
-        kept = {digest.removeprefix(PREFIX) for digest in wanted}
+        wanted_names = {digest.removeprefix(PREFIX) for digest in wanted}
         gone = 0
-        for name in sorted(set(os.listdir(folder)) - kept):
+        for name in sorted(set(os.listdir(folder)) - wanted_names):
             path = os.path.join(folder, name)
             gone += os.path.getsize(path)
             remove(path)
@@ -107,6 +93,4 @@ def _lock(store: str) -> str:
 
 
 def _stamp(store: str, digest: str) -> str:
-    folder = os.path.join(store, "blobs", "stamps")
-    os.makedirs(folder, exist_ok=True)
-    return os.path.join(folder, digest.removeprefix(PREFIX))
+    return os.path.join(store, "blobs", "stamps", digest.removeprefix(PREFIX))

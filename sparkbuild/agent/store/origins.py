@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from sparkbuild.agent.store.artifacts import keep_if_right, sha256_of
+from sparkbuild.agent.store.artifacts import keep_if_right
 from sparkbuild.agent.store.download import download
+from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.store.unreached import OFFLINE, is_unreached
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 

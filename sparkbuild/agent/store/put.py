@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from contextlib import suppress
 from typing import Any
 
-from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, locked, write_json
-from sparkbuild.agent.store.artifacts import stamp_of
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.disk.lock import locked
+from sparkbuild.agent.store.kept import keep, resumed
 from sparkbuild.agent.wire.protocol import AgentError, Reporter, heard
 
 OWNS_STDIN = True
@@ -32,7 +32,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         part = f"{path}.part"
         fd = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         with os.fdopen(fd, "r+b", buffering=0) as file:
-            digest, offset = _kept(file, size)
+            digest, offset = resumed(file, size)
             reporter.emit("ready", offset=offset)
             _receive(file, digest, offset, size, reporter, patience=request.get("patience"))
             if digest.hexdigest() != request["sha256"]:
@@ -45,24 +45,8 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
                     wanted=f"sha256 {request['sha256']}",
                     next="run again: nothing was kept",
                 )
-            os.fsync(file.fileno())
-        os.chmod(part, 0o444)
-        keep_owner(part)
-        os.rename(part, path)
-        fsync_folder(folder)
-        with suppress(OSError):  # only a cache: the next look writes it
-            write_json(f"{path}.stamp", {"stamp": stamp_of(os.stat(path))})
+        keep(part, path)
         return {"bytes": size - offset}
-
-
-def _kept(file: Any, size: int) -> tuple[Any, int]:
-    """The digest of what is there, and its length; a part that is longer than the file was begun for another."""
-    digest = hashlib.sha256()
-    if os.fstat(file.fileno()).st_size > size:
-        file.truncate(0)
-    while block := file.read(_BLOCK):
-        digest.update(block)
-    return digest, file.tell()
 
 
 def _receive(file: Any, digest: Any, offset: int, size: int, reporter: Reporter, *, patience: float | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import socket
 import time
@@ -13,7 +12,9 @@ from contextlib import closing
 from typing import Any
 
 from sparkbuild.agent.disk.files import fsync_folder, keep_owner
+from sparkbuild.agent.disk.lock import is_still
 from sparkbuild.agent.store.blobs import PART, is_whole, path_of
+from sparkbuild.agent.store.kept import resumed
 from sparkbuild.agent.wire.protocol import AgentError
 
 CONNECT = 3.0  # seconds for a source to answer at all
@@ -86,18 +87,15 @@ class Receiver:
                 if os.fstat(fd).st_nlink and os.fstat(fd).st_size == 0:
                     os.unlink(f"{path}{PART}")  # made just now, for a blob that is there
                 return fd
-            try:
-                if os.path.samestat(os.fstat(fd), os.stat(f"{path}{PART}")):
-                    return fd
-            except FileNotFoundError:
-                pass
+            if is_still(fd, f"{path}{PART}"):
+                return fd
             os.close(fd)
 
     def _fill(self, file: Any, sha256: str, size: int) -> int:
         received, wrong = 0, 0
         sources = list(self._sources)
         while True:
-            digest, offset = _kept(file, size)
+            digest, offset = resumed(file, size)
             self._grew(offset)
             received += self._rest(file, digest, sha256, offset, size, sources=sources)
             if digest.hexdigest() == sha256:
@@ -170,17 +168,6 @@ def _write(file: Any, view: memoryview) -> None:
             view = view[file.write(view) :]
     except OSError as error:
         raise _DiskError(error.errno, error.strerror, file.name) from None
-
-
-def _kept(file: Any, size: int) -> tuple[Any, int]:
-    """The digest of what is there, and its length."""
-    digest = hashlib.sha256()
-    if os.fstat(file.fileno()).st_size > size:
-        file.truncate(0)
-    file.seek(0)
-    while block := file.read(_BLOCK):
-        digest.update(block)
-    return digest, file.tell()
 
 
 def _head(call: socket.socket) -> tuple[int, int]:

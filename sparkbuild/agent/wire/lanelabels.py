@@ -1,11 +1,31 @@
-"""The labels that make a container a lane's; both sides of the agent ask here whose a container is."""
+"""The names, labels and states of lanes' containers; both sides of the agent ask here whose a container is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+PREFIX = "sparkbuild."
 RECIPE = "sparkbuild.recipe"
 LAUNCH = "sparkbuild.launch"  # of one launch, and of no other
+STORE = "sparkbuild.store"  # see `store_id`
+BY = "sparkbuild.by"  # who launched it
+PORT = "sparkbuild.port"
+KEY = "sparkbuild.key"  # of the lane or the image; images have more labels, see agent/image
+TRIAL = "sparkbuild.trial"  # of a container that was only made to see whether its image can be
+ALIVE = frozenset({"running", "paused", "restarting"})  # docker's states of a container with memory, ports and devices
+CREATED = "created"  # docker's state of one that was never started; it holds its name
+
+
+def name_of(recipe: str) -> str:
+    """The container of a recipe that is meant to run; dead ones are renamed."""
+    return f"sparkbuild-{recipe}"
+
+
+def store_id(store: str) -> str:
+    """Tells the stores on a node apart without naming them: the label STORE."""
+    import hashlib  # noqa: PLC0415 - most who ask for a label need none of it
+
+    return hashlib.sha256(store.encode()).hexdigest()[:8]
 
 
 def is_lanes(labels: Mapping[str, str], of_image: Mapping[str, str] | None, name: str) -> bool:
@@ -17,5 +37,5 @@ def is_lanes(labels: Mapping[str, str], of_image: Mapping[str, str] | None, name
     if RECIPE not in labels:
         return False
     if of_image is None:
-        return not name or name.startswith(f"sparkbuild-{labels[RECIPE]}")
+        return not name or name.startswith(name_of(labels[RECIPE]))
     return RECIPE not in of_image or labels.get(LAUNCH) != of_image.get(LAUNCH)

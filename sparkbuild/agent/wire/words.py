@@ -14,3 +14,14 @@ def shown(names: list[str]) -> str:
 def files(count: int) -> str:
     """How many, in words: one file, two files."""
     return f"{count} file" if count == 1 else f"{count} files"
+
+
+def size(count: float | None) -> str:
+    """Bytes in the unit that shows them, decimal as disks and networks are sold; `?` when not known."""
+    if count is None:
+        return "?"
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -5,29 +5,18 @@ Field names are those of the Docker Engine API (ContainerCreate), by way of dock
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sparkbuild.agent.wire.lanelabels import PREFIX, store_id
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.launch.render import SECRETS, Bind
 from sparkbuild.serving.launch.runtime import Order
 
-LABEL = "sparkbuild."
 LOGS = {"max-size": "64m", "max-file": "3"}  # kept after death, and bounded: an engine can log for weeks
-
-
-def name_of(recipe: str) -> str:
-    """The container of a recipe that is meant to run; the agent's boxes.name_of is this one."""
-    return f"sparkbuild-{recipe}"
-
-
-def store_id(store: str) -> str:
-    """Tells the lanes of several users of a node apart; the agent's boxes.store_id is this one."""
-    return hashlib.sha256(store.encode()).hexdigest()[:8]
 
 
 def labels(order: Order) -> dict[str, str]:
@@ -48,7 +37,7 @@ def labels(order: Order) -> dict[str, str]:
         "model_id": spec.model_id,
         "port": str(spec.port if order.rank.rank == 0 else 0),
     }
-    return {f"{LABEL}{name}": text for name, text in texts.items()}
+    return {f"{PREFIX}{name}": text for name, text in texts.items()}
 
 
 def host_config(order: Order) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sparkbuild.agent.wire.lanelabels import RECIPE, is_lanes
+from sparkbuild.agent.wire.lanelabels import ALIVE, CREATED, RECIPE, STORE, is_lanes, name_of, store_id
 from sparkbuild.core.errors import EngineDiedError, NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.run import Run
 from sparkbuild.serving.lane import LaneSpec
@@ -17,9 +17,6 @@ from sparkbuild.serving.launch.runtime import Order, Record, request_of
 
 if TYPE_CHECKING:
     import docker
-
-ALIVE = frozenset({"running", "paused", "restarting"})
-_STORE = f"{container.LABEL}store"
 
 
 class DockerRuntime:
@@ -65,7 +62,7 @@ def _create(api: Any, order: Order, entry: list[str] | None) -> str:
     made = api.create_container(
         spec.image,
         command=list(order.launch.argv),
-        name=container.name_of(spec.recipe),
+        name=name_of(spec.recipe),
         environment=dict(order.launch.env),
         labels=container.labels(order),
         entrypoint=entry,
@@ -86,13 +83,13 @@ def make_room(api: Any, recipe: str, keep: int, run: Run, *, store: str) -> None
             continue  # of an image that somebody made of a lane
         if entry["State"] in ALIVE:
             raise EngineDiedError(f"container {name} of lane {recipe} runs", found=entry["Id"][:12], next="doit status")
-        foreign = entry["Labels"].get(_STORE, "") not in {"", container.store_id(store)}
-        if entry["State"] == "created" and not foreign:
+        foreign = entry["Labels"].get(STORE, "") not in {"", store_id(store)}
+        if entry["State"] == CREATED and not foreign:
             api.remove_container(entry["Id"], force=True)
             run.note(f"removed {name} ({entry['Id'][:12]}), which was never started")
             continue
         dead += [] if foreign else [entry]
-        if name == container.name_of(recipe):
+        if name == name_of(recipe):
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(int(entry["Created"])))
             api.rename(entry["Id"], f"{name}-{stamp}-{entry['Id'][:6]}")
     for entry in dead[keep:]:
@@ -119,7 +116,7 @@ def stop(api: Any, found: str, grace: float) -> bool:
 
     try:
         state = api.inspect_container(found)["State"]
-        if state["Status"] == "created":
+        if state["Status"] == CREATED:
             api.remove_container(found, force=True)
             return False
         began = time.monotonic()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.agent.wire.lanelabels import CREATED
 from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
@@ -249,7 +250,7 @@ def port_taken(goal: Goal, seen: tuple[judge.Seen, ...]) -> list[str]:
     """
     head, spec = seen[0], goal.spec
     holder = head.fact.get("port_holder")
-    if not holder or any(one["state"] != "created" for one in head.fact.get("left") or ()):
+    if not holder or any(one["state"] != CREATED for one in head.fact.get("left") or ()):
         return []
     if not holder["pid"]:
         return [f"port {spec.port} on {head.node} is in use by a process of another user"]

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from sparkbuild.agent.wire.lanelabels import ALIVE, KEY
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.nodes.machines import same_machine
@@ -15,7 +16,6 @@ from sparkbuild.serving.launch import container, network
 from sparkbuild.serving.launch.render import Launch, Rank
 
 Fact = Mapping[str, Any]
-_HOLDS = {"running", "paused", "restarting"}  # states of a container that has its GPU's memory
 
 
 def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]:
@@ -115,7 +115,7 @@ def _docker(spec: LaneSpec, name: str, node: Fact, launch: Launch) -> list[str]:
         found += [
             f"{name}: container {one['name']} ({one['image']}) uses the GPU and is not ours"
             for one in docker.get("containers") or ()
-            if one.get("gpu") and not one.get("ours") and one.get("state") in _HOLDS
+            if one.get("gpu") and not one.get("ours") and one.get("state") in ALIVE
         ]
     return found
 
@@ -169,7 +169,7 @@ def consistency(spec: LaneSpec, nodes: Mapping[str, Fact]) -> list[str]:
     if gone:
         return [*found, f"image {spec.image} is not on {', '.join(gone)}"]
     there = {name: image for name, image in images.items() if image}
-    keys = {name: str((image.get("labels") or {}).get("sparkbuild.key", "none"))[:12] for name, image in there.items()}
+    keys = {name: str((image.get("labels") or {}).get(KEY, "none"))[:12] for name, image in there.items()}
     layers = {name: ",".join(image.get("layers") or ()) for name, image in there.items()}
     if len(set(keys.values())) > 1:
         found.append(f"image {spec.image} has different keys: {_by_value(keys)}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from sparkbuild.agent.wire.lanelabels import CREATED
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.run import Agent
 from sparkbuild.nodes.ask import everywhere
@@ -117,7 +118,7 @@ def _stop_box(reach: Reach, recipe: str, node: str, box: dict[str, Any], grace: 
 
     with dockerruntime.told(node, f"stopping lane {recipe}"):
         killed = dockerruntime.stop(reach.docker(node).api, box["id"], grace)
-    if box["state"] == "created":
+    if box["state"] == CREATED:
         return f"removed container {box['id'][:12]} on {node}, which was never started"
     return f"stopped container {box['id'][:12]} on {node}{_killed(grace) if killed else ''}"
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tarfile
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from tests.agent.driver import Answer, call, finish, start
 from tests.agent.gitserver import Repo, Server, key_of, pin, serving
+from tests.agent.test_pythons import pythons
 
 FILES = {
     "README": "one\n",
@@ -51,8 +53,8 @@ class Store:
         common = {"store": str(self.path), "root": str(self.root), "lock": "eng"}
         return {**common, "key": key_of(source), "source": source, **more}
 
-    def export(self, source: dict[str, Any], shim: str = "") -> Answer:
-        return call("source", self.request(source), shim=shim)
+    def export(self, source: dict[str, Any], shim: str = "", python: str = sys.executable) -> Answer:
+        return call("source", self.request(source), shim=shim, python=python)
 
     def made(self, source: dict[str, Any]) -> Path:
         answer = self.export(source)
@@ -106,6 +108,16 @@ def test_exactly_the_trees_bytes(repo: Repo, store: Store):
     fact = store.look(source)
     assert fact["present"]
     assert (fact["content"], fact["files"]) == (source["tree"], 7)
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_the_same_bytes_from_every_python(repo: Repo, store: Store, tmp_path: Path, python: str):
+    repo.commit({"p\u00e4th/" + "n" * 120: "x" * 700})
+    here = store.made(pin(repo))
+    other = Store(tmp_path / "other")
+    answer = other.export(pin(repo), python=python)
+    assert answer.code == 0, answer.last
+    assert other.archive(pin(repo)).read_bytes() == here.read_bytes()
 
 
 def test_the_same_bytes_from_another_clone_and_another_history(repo: Repo, store: Store, tmp_path: Path):

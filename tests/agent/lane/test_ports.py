@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkbuild.agent.docker.ours import store_id
 from sparkbuild.agent.lane import ports
+from sparkbuild.agent.wire.lanelabels import store_id
 from tests.agent.fake_docker import Engine, running
 
 STORE = "/srv/sparkbuild"

@@ -8,9 +8,9 @@ from typing import Any
 import docker
 import pytest
 
-from sparkbuild.agent.docker import ours
+from sparkbuild.agent.wire import lanelabels
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.serving.launch.container import binds, entrypoint, host_config, labels, name_of
+from sparkbuild.serving.launch.container import binds, entrypoint, host_config, labels
 from sparkbuild.serving.launch.render import Bind
 from sparkbuild.workspace.shapes.schema import Docker, Mount
 from tests.serving import lanes
@@ -61,7 +61,7 @@ def test_devices_as_docker_is_told() -> None:
 
 
 def test_name() -> None:
-    assert name_of("demo") == ours.name_of("demo") == "sparkbuild-demo"
+    assert lanelabels.name_of("demo") == "sparkbuild-demo"
 
 
 def test_labels() -> None:
@@ -73,7 +73,7 @@ def test_labels() -> None:
         "sparkbuild.recipe": "demo",
         "sparkbuild.cluster": "pair",
         "sparkbuild.launch": "l1",
-        "sparkbuild.store": ours.store_id(order.rank.store),
+        "sparkbuild.store": lanelabels.store_id(order.rank.store),
         "sparkbuild.by": "ann@desk, process 7",
         "sparkbuild.rank": "1",
         "sparkbuild.world_size": "2",
@@ -90,7 +90,7 @@ def test_labels() -> None:
 
 
 def test_the_label_that_makes_a_container_ours() -> None:
-    assert ours.RECIPE in labels(lanes.order())
+    assert lanelabels.RECIPE in labels(lanes.order())
 
 
 def test_binds() -> None:

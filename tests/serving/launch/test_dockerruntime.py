@@ -9,9 +9,9 @@ import docker
 import pytest
 import requests
 
+from sparkbuild.agent.wire.lanelabels import store_id
 from sparkbuild.core.errors import EngineDiedError, NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.run import Run
-from sparkbuild.serving.launch.container import store_id
 from sparkbuild.serving.launch.dockerruntime import make_room, told
 
 NAME = "sparkbuild-demo"
