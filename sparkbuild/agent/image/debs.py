@@ -159,6 +159,7 @@ def _check(control: bytes, architecture: str, origin: str) -> None:
 
 def _add_all(layer: Layer, data: str, origin: str) -> None:
     files: dict[str, Entry] = {}
+    end = os.path.getsize(data)
     with opentar.opened(data) as tar:
         for count, member in enumerate(tar):
             if count >= MOST:
@@ -175,6 +176,8 @@ def _add_all(layer: Layer, data: str, origin: str) -> None:
                     raise refused("a hard link to what it does not bring", origin, f"{member.name}: {member.linkname}")
                 layer.add(path, there)
             elif member.isreg() and not member.issparse():
+                if member.offset_data + member.size > end:
+                    raise refused("it ends within a file", origin, f"/{path}: {member.size} bytes")
                 source = partial(_part_of, data, member.offset_data, member.size)
                 files[path] = Entry(FILE, mode, origin, member.size, open=source)
                 layer.add(path, files[path])
