@@ -37,6 +37,8 @@ class _Member(tarfile.TarInfo):
         # by what an extended header says of the size, too
         if member.size < 0 or tarfile_.offset <= member.offset:
             raise tarfile.ReadError("a size below zero")
+        if tarfile_.offset >= 1 << 62:  # no file can be sought there
+            raise tarfile.ReadError("a size that is none")
         if member.issparse():
             raise tarfile.ReadError("a sparse file")
         if not abs(member.mtime) < 1 << 62:

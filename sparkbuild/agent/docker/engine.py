@@ -167,7 +167,7 @@ def layers_of(inspected: dict[str, Any]) -> list[str]:
 
 def quote(text: str) -> str:
     """Text as a part of a path or a query. urllib.parse would take longer to load than the answer to come."""
-    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogateescape"))
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8", "surrogatepass"))
 
 
 def message(answer: Answer) -> str:

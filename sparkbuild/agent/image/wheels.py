@@ -140,9 +140,10 @@ def _whole(origin: str) -> Iterator[None]:
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error) as error:
         raise refused("it is no whole wheel", origin, str(error) or type(error).__name__) from None
     except OSError as error:
-        if error.errno != errno.EINVAL:
+        if error.errno not in {errno.EINVAL, None}:
             raise  # of the disk
-        raise refused("it is no whole wheel", origin, "a place before its start") from None
+        problem = "a place before its start" if error.errno else str(error)  # without a number it is of bz2
+        raise refused("it is no whole wheel", origin, problem) from None
 
 
 class _Member:

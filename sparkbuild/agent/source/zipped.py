@@ -53,6 +53,10 @@ class MemberSource:
             return self._read(view, offset)
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error) as error:
             raise _broken(self.path, error) from error
+        except OSError as error:
+            if error.errno is not None:
+                raise  # of the file
+            raise _broken(self.path, error) from error  # of bz2, whose stream is none
 
     def _read(self, view: memoryview, offset: int) -> int:
         if self._stream is None or offset < self._at:
