@@ -6,6 +6,7 @@ this user. OpenSSH refuses such a file itself ("Bad owner or permissions"), but 
 
 from __future__ import annotations
 
+import glob
 import os
 import pwd
 import stat
@@ -13,6 +14,7 @@ import stat
 from sparkbuild.core.errors import NodeError
 
 _MOST = 1 << 20  # bytes of a configuration with all that it includes
+_LONGEST_PATH = 4096  # PATH_MAX of Linux
 _FILES = 256  # that one configuration may be made of: files may include each other, and themselves, ever so often
 
 
@@ -62,3 +64,10 @@ def _name(uid: int) -> str:
 
 def _unsafe(path: str, found: str, wanted: str, next_: str) -> NodeError:
     return NodeError("the ssh configuration is not read", where=path, found=found, wanted=wanted, next=next_)
+
+
+def included(pattern: str) -> list[str]:
+    """The files that a pattern of Include names, sorted; none for one that is longer than any path: to try it takes the
+    square of its length.
+    """
+    return sorted(glob.glob(pattern)) if len(pattern) <= _LONGEST_PATH else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import pwd
 import re
@@ -121,7 +120,7 @@ def _check_included(files: configfile.Files, lines: list[str], depth: int) -> No
     for line in lines:
         match = _INCLUDE.fullmatch(line)
         for word in match[2].replace('"', " ").split() if match and depth < _DEPTH else ():
-            for path in sorted(glob.glob(os.path.expanduser(word))):
+            for path in configfile.included(os.path.expanduser(word)):
                 _check_included(files, files.read(path).splitlines(), depth + 1)
 
 

@@ -4,7 +4,6 @@ option that was guessed wrong leads to another machine, or logs in as another us
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from typing import Any
@@ -99,7 +98,7 @@ def _lines(files: configfile.Files, path: str, depth: int, block: str) -> list[s
 def _included(files: configfile.Files, path: str, patterns: str, depth: int, block: str) -> list[str]:
     folder = os.path.dirname(path)
     wanted = [os.path.join(folder, os.path.expanduser(one)) for one in patterns.replace('"', " ").split()]
-    found = (name for one in wanted for name in sorted(glob.glob(one)))
+    found = (name for one in wanted for name in configfile.included(one))
     return [line for name in found for line in _lines(files, name, depth + 1, block)]
 
 
