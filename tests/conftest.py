@@ -20,7 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the option known to what a test starts, too."""
+    """Make the option known to what a test starts, too; and what `./doitw test` said of itself to nobody."""
+    os.environ.pop("SPARKBUILD_CALLED_AS", None)
     if name := config.getoption("--engine"):
         os.environ[engines.VARIABLE] = name
 

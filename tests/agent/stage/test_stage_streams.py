@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.ledger import part
 from tests.agent.driver import CHUNK, MIB, Silent, call, entry, finish, list_of, look_here, sha256, stage_here, start
 from tests.agent.stage.test_stage_killed import SLOW, wait_for_chunks
 
@@ -74,15 +73,16 @@ def test_a_killed_staging_of_several_files_goes_on(dst: Path, make: Make) -> Non
     wait_for_chunks(dst, 2)
     process.kill()
     finish(process)
-    found = [part.progress(str(dst), item["name"]) for item in files]
-    seen = [item for item in found if item is not None]
-    assert seen
-    assert all(header["size"] == 8 * CHUNK and os.path.exists(path) for path, header, _ in seen)
-    assert any(chunks[:8] != bytes(8) for _, _, chunks in seen)
+    begun = sorted((dst / ".sparkbuild").glob("*.chunks"))
+    assert begun
+    assert all(path.with_suffix(".part").exists() for path in begun)
+    lists = [path.read_bytes().partition(b"\n") for path in begun]
+    assert all(json.loads(header)["size"] == 8 * CHUNK for header, _, _ in lists)
+    assert any(chunks[:8] != bytes(8) for _, _, chunks in lists)
     result = stage_here(list_of(dst, files))
     assert result["read"] < 32 * CHUNK
     assert look_here(dst)["problems"] == []
-    assert part.progress(str(dst), "0.bin") is None
+    assert not list((dst / ".sparkbuild").glob("*.chunks"))
 
 
 def test_a_bound_on_bytes_per_second(dst: Path, make: Make) -> None:
