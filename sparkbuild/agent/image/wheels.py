@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import struct
 import sys
 import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import IO, Any, cast
 
+from sparkbuild.agent.disk import openzip
 from sparkbuild.agent.disk.held import created
 from sparkbuild.agent.image.layer import Layer, checked, refused
 from sparkbuild.agent.store.pip import pip
@@ -132,18 +129,8 @@ def _open(path: str, member: zipfile.ZipInfo) -> IO[bytes]:
     return cast("IO[bytes]", unpacked)
 
 
-@contextmanager
-def _whole(origin: str) -> Iterator[None]:
-    """What zipfile raises for an archive that is damaged or of a kind that cannot be read, as an AgentError."""
-    try:
-        yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error) as error:
-        raise refused("it is no whole wheel", origin, str(error) or type(error).__name__) from None
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, None}:
-            raise  # of the disk
-        problem = "a place before its start" if error.errno else str(error)  # without a number it is of bz2
-        raise refused("it is no whole wheel", origin, problem) from None
+def _whole(origin: str) -> AbstractContextManager[None]:
+    return openzip.whole(partial(refused, "it is no whole wheel", origin))
 
 
 class _Member:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import struct
 import zipfile
-import zlib
+from functools import partial
 from typing import IO, cast
 
+from sparkbuild.agent.disk import openzip
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -19,10 +19,11 @@ class Archive:
         self.path = path
         self.raw = FileSource(path)
         try:
-            self.zip = zipfile.ZipFile(cast("IO[bytes]", _At(self.raw)))  # the reading half of a file is enough
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+            with openzip.whole(partial(_broken, path)):
+                self.zip = zipfile.ZipFile(cast("IO[bytes]", _At(self.raw)))  # the reading half of a file is enough
+        except AgentError:
             self.raw.close()
-            raise _broken(path, error) from error
+            raise
 
     def member(self, name: str) -> MemberSource:
         """One member, to be read by its full name in the archive."""
@@ -49,14 +50,8 @@ class MemberSource:
 
     def read(self, view: memoryview, offset: int) -> int:
         """Fill `view` from `offset` of the unpacked member."""
-        try:
+        with openzip.whole(partial(_broken, self.path)):
             return self._read(view, offset)
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error) as error:
-            raise _broken(self.path, error) from error
-        except OSError as error:
-            if error.errno is not None:
-                raise  # of the file
-            raise _broken(self.path, error) from error  # of bz2, whose stream is none
 
     def _read(self, view: memoryview, offset: int) -> int:
         if self._stream is None or offset < self._at:
@@ -121,13 +116,13 @@ class _At:
         """The source is closed by its owner."""
 
 
-def _broken(where: str, error: Exception) -> AgentError:
+def _broken(where: str, problem: str) -> AgentError:
     what = "the archive is damaged, or of a kind that cannot be read"
     return AgentError(
         what,
         kind="integrity",
         where=where,
-        found=str(error) or type(error).__name__,
+        found=problem,
         wanted="a zip archive without a password",
         next="compare it with the one that its author publishes, then pin that one",
     )
