@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ class BadLane(Tool):
     def become(self, mode: str) -> None:
         """Have the engine answer so from here on."""
         bad_engine.become(self.url, mode)
+
+    def asked(self) -> int:
+        """How many requests the engine heard."""
+        with urllib.request.urlopen(f"{self.url}/asked", timeout=10) as answer:
+            return int(json.load(answer))
 
     def row(self) -> dict[str, Any]:
         """Its row of `doit status --json`."""

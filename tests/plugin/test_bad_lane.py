@@ -135,6 +135,32 @@ def test_a_gate_that_fails_of_odd_words_leaves_the_lane(lane: BadLane) -> None:
     assert "[/INST]" in on_terminal(lane, TASK, mode="chat-markup")[1]
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("killed", f"lane {RECIPE}: its process ended (killed by SIGKILL) while its gates were asked"),
+        ("stopped", f"lane {RECIPE} was stopped while its gates were asked"),
+    ],
+)
+def test_a_lane_that_ends_while_its_gates_are_asked(lane: BadLane, how: str, told: str) -> None:
+    """It does not run on, and nobody is told so."""
+    lane.ok(TASK)
+    path = lane.root / f"recipes/{RECIPE}/recipe.toml"
+    path.write_text(path.read_text().replace('expect = "4"', 'expect = "5"'))
+    lane.become("chat-silent")
+    asked = lane.asked()
+    process = lane.start(TASK)
+    until(lambda: lane.asked() > asked)
+    if how == "killed":
+        os.kill(lane.row()["pid"], signal.SIGKILL)
+    else:
+        lane.ok(f"stop:{RECIPE}")
+    done = finish(process, 60)
+    assert done.code == 1
+    says(done, told)
+    assert "runs on" not in done.text
+
+
 @pytest.mark.parametrize("mode", ["silent", "dribble", "chat-silent", "chat-dribble"])
 def test_a_ctrl_c_hangs_up_on_an_engine_that_hangs_while_it_starts(lane: BadLane, mode: str) -> None:
     lane.recipe("--do", mode, ready_timeout=300.0)

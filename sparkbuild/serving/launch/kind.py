@@ -194,6 +194,7 @@ class LaneKind:
         except GateError as error:
             results = [msgspec.to_builtins(result) for result in error.results]
             self._note(goal, record, {**checked, "gates": results, "served_at": None}, run)
+            self._must_run(goal, record, run)
             again = f"doit {goal.task} asks it again, doit stop:{spec.recipe} ends it"
             error.next = f"doit logs {spec.recipe}; the lane runs on: {again}"
             raise
@@ -205,6 +206,14 @@ class LaneKind:
         if not record.get("served_at"):
             done["served_at"] = time.time()
         self._note(goal, record, done, run)
+
+    def _must_run(self, goal: Goal, record: Record, run: Run) -> None:
+        """EngineDiedError when a gate failed because a rank ended, or because somebody stopped the lane."""
+        from sparkbuild.serving.ready.watching import TOGETHER, Watches  # noqa: PLC0415 - only after a failure
+
+        launch = str(record.get("launch") or "")
+        watches = Watches(run, goal.nodes, goal.spec.recipe, launch, moment="while its gates were asked")
+        watches.check_for(TOGETHER)
 
     def _note(self, goal: Goal, record: Record, fields: dict[str, Any], run: Run) -> Record:
         request = {"recipe": goal.spec.recipe, "launch": record.get("launch", ""), "set": fields}

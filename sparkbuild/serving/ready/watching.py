@@ -91,9 +91,13 @@ class Watch:
 class Watches:
     """All ranks of a launch, rank 0 first."""
 
-    def __init__(self, run: Run, nodes: tuple[str, ...], recipe: str, launch: str = "") -> None:
+    def __init__(
+        self, run: Run, nodes: tuple[str, ...], recipe: str, launch: str = "", *, moment: str = "before it was ready"
+    ) -> None:
+        """`moment`: when a rank that ends has ended, in the words of the error."""
         self._recipe = recipe
         self._launch = launch
+        self._moment = moment
         self._all = [
             Watch(run, node, recipe, launch, rank=rank, label=f"{rank} " if len(nodes) > 1 else "")
             for rank, node in enumerate(nodes)
@@ -114,6 +118,18 @@ class Watches:
         for watch in self._all:
             watch.end()
 
+    def check_for(self, seconds: float) -> None:
+        """`check` for that long: what just hung up may need a moment to be seen as ended."""
+        self.start()
+        deadline = time.monotonic() + seconds
+        try:
+            while time.monotonic() < deadline:
+                self.check()
+                cancel.wait(0.1)
+            self.check()
+        finally:
+            self.end()
+
     def check(self) -> None:
         """Raise EngineDiedError when a rank ended, NodeError when a node is out of reach for good."""
         if any(watch.ended is not None for watch in self._all):
@@ -131,7 +147,7 @@ class Watches:
         others = [(node, end["launch"]) for node, end in ends if end.get("launch") not in {None, "", self._launch}]
         if others and self._launch:
             return EngineDiedError(
-                f"lane {self._recipe} was replaced by another launch before it was ready",
+                f"lane {self._recipe} was replaced by another launch {self._moment}",
                 found="\n".join(f"{node}: launch {launch}, not {self._launch}" for node, launch in others),
                 next="doit status",
             )
@@ -141,7 +157,7 @@ class Watches:
                 for node, stop in stops
             ]
             return EngineDiedError(
-                f"lane {self._recipe} was stopped before it was ready",
+                f"lane {self._recipe} was stopped {self._moment}",
                 found="\n".join(told),
                 next=f"doit serve:{self._recipe}, when it is wanted again",
             )
@@ -164,7 +180,7 @@ class Watches:
             how = (self._all[0].ended or {}).get("state")
             what = f"its process ended{f' ({how})' if how else ''}"
         return EngineDiedError(
-            f"lane {self._recipe}: {what} before it was ready",
+            f"lane {self._recipe}: {what} {self._moment}",
             found="\n".join(told),
             next=f"doit logs {self._recipe} shows the whole log",
         )
