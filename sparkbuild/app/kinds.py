@@ -33,12 +33,12 @@ def kinds(
     holders: Callable[[Goal], list[tuple[str, str]]] = lambda _goal: [],
     *,
     forced: Callable[[Goal], bool] = lambda _goal: False,
-) -> Mapping[str, Kind]:
+) -> Mapping[str, Kind[Any]]:
     """The kinds by scheme. `nodes` are the ways to the nodes, `pools` bound what runs at once; `target` is what a bench
     must know, if there are any; `holders` are other folders that have what a goal stages, `forced` says that it is
     staged though it looks right.
     """
-    found: dict[str, Kind] = {
+    found: dict[str, Kind[Any]] = {
         "artifact": ArtifactKind(root, nodes),
         "source": SourceKind(root, nodes),
         "archive": ArchiveKind(root, nodes),

@@ -62,7 +62,7 @@ class Session:
         self.goals: Goals = assemble(self.workspace)
         benches = any(recipe.spec.bench for recipe in self.workspace.recipes.values())
         self.pools = Pools({**_POOLS, **dict.fromkeys(config.nodes, 1), **config.pools})
-        self.kinds: Mapping[str, Kind] = kinds(
+        self.kinds: Mapping[str, Kind[Any]] = kinds(
             str(root), self.nodes, self.pools, self._target if benches else None, self.holders, forced=self.forced
         )
         self.observer = Observer(self.kinds, self.nodes.agent)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast, overload
 
 import msgspec
 
 from sparkbuild.agent.wire.printable import lines
+from sparkbuild.agent.wire.verbs import Verb
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.core.state import Made
 from sparkbuild.core.writable import writing
+
+Ask = TypeVar("Ask")
+Told = TypeVar("Told")
+F_contra = TypeVar("F_contra", contravariant=True)
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -40,6 +45,18 @@ class Agent(Protocol):
 
         `final`: part of cleaning up, carried out though the run was told to stop.
         """
+
+
+def call(
+    agent: Agent,
+    verb: Verb[Ask, Told],
+    request: Ask,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+    *,
+    final: bool = False,
+) -> Told:
+    """`agent.call` with the shapes of the verb. The request is made by its constructor: `StopAsk(recipe=...)`."""
+    return cast("Told", agent.call(verb, cast("Mapping[str, Any]", request), on_event, final=final))
 
 
 class Run:
@@ -76,7 +93,11 @@ class Run:
                 for line in lines(text).rstrip("\n").split("\n"):
                     file.write(f"{stamp} {line}\n")
 
-    def call(self, node: str, verb: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    @overload  # a Verb is a str, too
+    def call(self, node: str, verb: Verb[Ask, Told], request: Ask) -> Told: ...  # type: ignore[overload-overlap]
+    @overload
+    def call(self, node: str, verb: str, request: Mapping[str, Any]) -> dict[str, Any]: ...
+    def call(self, node: str, verb: str, request: Any) -> Any:
         """Call the node's agent, passing its progress on and its log lines to the step's log."""
 
         def on_event(event: dict[str, Any]) -> None:
@@ -90,18 +111,18 @@ class Run:
         return self.agent(node).call(verb, request, on_event)
 
 
-class Kind(Protocol):
-    """One kind of goal: what to ask of the node, what to make of the answer, and how to make it so.
+class Kind(Protocol[F_contra]):
+    """One kind of goal: what to ask of the node, what to make of the answer (F, its fact), and how to make it so.
 
     `judge` is pure and is the heart: desired goal and observed fact in, verdict out.
     """
 
     scheme: str
 
-    def query(self, goal: Goal) -> dict[str, Any]:
+    def query(self, goal: Goal) -> Mapping[str, object]:
         """What the node's agent should look at for this goal."""
 
-    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+    def judge(self, goal: Goal, fact: F_contra, last: Made | None) -> Verdict:
         """Is the goal met by what was seen, and if not, why. `last` is how it was last made, for the reasons."""
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sparkbuild.core.errors import SparkbuildError
@@ -22,12 +23,12 @@ class ImageKind:
     scheme = "image"
 
     def __init__(self, root: str, nodes: Nodes) -> None:
-        self._venv: Kind = VenvKind(root, lambda node: nodes.place(node).offline)
+        self._venv: Kind[Any] = VenvKind(root, lambda node: nodes.place(node).offline)
         relays = Relays(nodes)
-        self._docker: Kind = SyncKind(nodes, relays)
+        self._docker: Kind[Any] = SyncKind(nodes, relays)
         self._prebuilt = PrebuiltKind(nodes, relays)
 
-    def query(self, goal: Goal) -> dict[str, Any]:
+    def query(self, goal: Goal) -> Mapping[str, object]:
         """See core.run.Kind."""
         return self._of(goal).query(goal)
 
@@ -43,7 +44,7 @@ class ImageKind:
         """See core.run.Kind."""
         return self._of(goal).apply(goal, verdict, run)
 
-    def _of(self, goal: Goal) -> Kind:
+    def _of(self, goal: Goal) -> Kind[Any]:
         if isinstance(goal.spec, PrebuiltSpec):
             return self._prebuilt
         return self._venv if isinstance(goal.spec, VenvSpec) else self._docker

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from sparkbuild.agent.wire.verbs import Look
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import cancel
-from sparkbuild.core.run import Agent
+from sparkbuild.core.run import Agent, Ask, Told
 from sparkbuild.nodes.rpc.shapes import fact_of
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ def answers(agent: Agent, node: str, queries: Sequence[Mapping[str, Any]]) -> li
     found: list[Fact | NodeError] = []
     for query, fact in zip(queries, facts, strict=True):
         try:
-            checked = fact_of(node, str(query.get("scheme") or ""), fact)
+            checked = fact_of(node, query.get("scheme") or "", fact)
             found.append(_hung(node, checked["hung"]) if checked.get("hung") else checked)
         except NodeError as error:
             found.append(error)
@@ -45,6 +46,11 @@ def answer(agent: Agent, node: str, query: Mapping[str, Any]) -> Fact:
     if isinstance(found, NodeError):
         raise found
     return found
+
+
+def look(agent: Agent, node: str, what: Look[Ask, Told], query: Ask) -> Told:
+    """`answer` with the shapes of what is looked at. The query is made by its constructor: `ListenerAsk(port=80)`."""
+    return cast("Told", answer(agent, node, {"scheme": what, **cast("Mapping[str, Any]", query)}))
 
 
 def survey(agent: Callable[[str], Agent], queries: Mapping[str, Mapping[str, Any]]) -> dict[str, Fact]:

@@ -23,7 +23,7 @@ class Observer:
     A goal that is on several nodes has the fact {"ranks": {node: fact}}.
     """
 
-    def __init__(self, kinds: Mapping[str, Kind], agent: Callable[[str], Agent]) -> None:
+    def __init__(self, kinds: Mapping[str, Kind[Any]], agent: Callable[[str], Agent]) -> None:
         self._kinds = kinds
         self._agent = agent
         self._facts: dict[str, Fact] = {}

@@ -286,7 +286,7 @@ def test_verdicts_of_archives(fact: dict[str, Any], last: Made | None, state: st
 
 
 def test_each_image_has_its_kind(tmp_path: Path) -> None:
-    kind: Kind = ImageKind(str(tmp_path), Nodes(tmp_path, {"local": Place("local", "store")}))
+    kind: Kind[Any] = ImageKind(str(tmp_path), Nodes(tmp_path, {"local": Place("local", "store")}))
     assert kind.query(sync_goal("dgx1", goal()))["kind"] == "docker"
 
 

@@ -27,7 +27,7 @@ SPEC = VenvSpec(
     python="3.10",
 )
 CONTENT = {"images/llamacpp/requirements.lock": "1", "images/llamacpp/serve.py": "2", SPEC.files[1]: "3"}
-KIND: Kind = VenvKind("/srv/space")
+KIND: Kind[Any] = VenvKind("/srv/space")
 
 
 def goal(node: str = "dgx1", content: dict[str, str] | None = None, **changes: Any) -> Goal:

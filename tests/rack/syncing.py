@@ -36,7 +36,7 @@ class Yard:
     folder: Path
 
     def look(self, goal: Goal) -> Verdict:
-        kind: Kind = self.kinds[goal.uri.scheme]
+        kind: Kind[Any] = self.kinds[goal.uri.scheme]
         return kind.judge(goal, Observer(self.kinds, self.nodes.agent).fact(goal), None)
 
     def why(self, goal: Goal) -> str:

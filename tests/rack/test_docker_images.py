@@ -47,7 +47,7 @@ class Space:
     def look(self, goal: Goal | None = None) -> Verdict:
         goal = goal or self.sync
         observer = Observer(self.kinds, self.nodes.agent)
-        kind: Kind = self.kinds[goal.uri.scheme]
+        kind: Kind[Any] = self.kinds[goal.uri.scheme]
         return kind.judge(goal, observer.fact(goal), None)
 
     def apply(self, goal: Goal | None = None, report: Callable[[Progress], None] | None = None) -> int:

@@ -19,7 +19,7 @@ from sparkbuild.staging.staged import StagedKind
 from sparkbuild.workspace.shapes.stagingschema import ComposedExport, FilesStaging, HubStaging, TreeExport
 from tests.staging.hubcache import REPO, TWO_HOP, usual
 
-KIND: Kind = ExportKind()
+KIND: Kind[Any] = ExportKind()
 TREE = TreeExport(id="model", target="/model", binds=("page15/*",))
 PAGE = "page15/engram-01.bin"
 
@@ -147,14 +147,14 @@ def test_the_whole_way(tmp_path: Path) -> None:
     agent = LocalAgent("dgx1", str(store))
     run = Run(root=tmp_path, log=tmp_path / "step.log", agent=lambda _node: agent)
 
-    def judged(kind: Kind, wanted: Goal) -> Any:
+    def judged(kind: Kind[Any], wanted: Goal) -> Any:
         query = {"scheme": wanted.uri.scheme, **kind.query(wanted)}
         return kind.judge(wanted, agent.call("facts", {"queries": [query]})["facts"][0], None)
 
     wanted = goal(src=str(nas.root))
     (below,) = wanted.needs
     assert judged(KIND, wanted).state == "run"
-    staging: Kind = StagedKind()
+    staging: Kind[Any] = StagedKind()
     staging.apply(below, judged(staging, below), run)
     assert KIND.apply(wanted, judged(KIND, wanted), run) == 0
     assert judged(KIND, wanted).told == "5 files, 2 mounts"

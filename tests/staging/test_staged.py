@@ -27,7 +27,7 @@ from sparkbuild.staging.staged import LEDGER, StagedKind
 from sparkbuild.workspace.shapes.stagingschema import FilesStaging
 
 SHA = "5" * 64
-KIND: Kind = StagedKind()
+KIND: Kind[Any] = StagedKind()
 
 
 def goal(node: str = "dgx1", **changes: Any) -> Goal:

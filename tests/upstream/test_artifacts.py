@@ -16,7 +16,7 @@ from sparkbuild.upstream.artifacts import ArtifactKind, ArtifactSpec, Origin, ar
 
 SHA = "ab" * 32
 SPEC = ArtifactSpec(filename="model-1.0-py3-none-any.whl", sha256=SHA, wheel="model==1.0", url="")
-KIND: Kind = ArtifactKind("/srv/space")
+KIND: Kind[Any] = ArtifactKind("/srv/space")
 
 
 def goal(node: str = "dgx1", **changes: Any) -> Goal:

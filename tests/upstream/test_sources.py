@@ -16,7 +16,7 @@ from sparkbuild.upstream.sources import SourceKind, SourceSpec, SubmoduleSpec, p
 
 SPEC = SourceSpec("eng", "engine", "https://git.example.org/e.git", "main", "c" * 40, "d" * 40, 5)
 SUB = SubmoduleSpec("sub", "https://git.example.org/s.git", "1" * 40, "2" * 40)
-KIND: Kind = SourceKind("/srv/space")
+KIND: Kind[Any] = SourceKind("/srv/space")
 
 
 def goal(node: str = "dgx1", **changes: Any) -> Goal:

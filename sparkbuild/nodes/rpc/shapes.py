@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire import clock
+from sparkbuild.agent.wire.verbs import Look, Verb
 from sparkbuild.core.errors import NodeError
 from sparkbuild.nodes.rpc import datashapes, laneshapes, resultshapes
 
@@ -66,8 +68,9 @@ def fact_of(node: str, scheme: str, found: Any) -> dict[str, Any]:
 
 def result_of(node: str, verb: str, found: dict[str, Any]) -> dict[str, Any]:
     """The result of a verb, as `fact_of`."""
-    if verb in _RESULTS:
-        _check(found, _RESULTS[verb], f"{node} gives an odd answer to {verb!r}", f"node {node}")
+    shape = verb.result if isinstance(verb, Verb) else _RESULTS.get(verb)
+    if shape is not None:
+        _check(found, shape, f"{node} gives an odd answer to {verb!r}", f"node {node}")
     return found
 
 
@@ -83,6 +86,8 @@ def is_event(kind: str, fields: Mapping[str, Any]) -> bool:
 def _shape(scheme: str, found: Any) -> Any:
     if not isinstance(found, dict):
         return dict[str, Any]
+    if isinstance(scheme, Look):
+        return datashapes.Absent if found.get("present", True) is not True else scheme.fact
     if scheme in _TOLD:
         return datashapes.Absent if "present" in found else _TOLD[scheme]
     if scheme not in _THERE:
@@ -94,7 +99,7 @@ def _shape(scheme: str, found: Any) -> Any:
 
 def _check(found: Any, shape: Any, what: str, where: str) -> None:
     try:
-        msgspec.convert(found, shape)
+        msgspec.convert(found, shape, dec_hook=_bounded)
         problem = "" if _is_flat(found) else f"more than {DEEPEST} tables and lists within each other"
     except msgspec.ValidationError as error:
         problem = str(error)
@@ -102,6 +107,13 @@ def _check(found: Any, shape: Any, what: str, where: str) -> None:
         problem = "tables and lists without end"
     if problem:
         raise NodeError(what, where=where, found=problem[:500], next=_AGAIN)
+
+
+def _bounded(shape: type, told: object) -> object:
+    """Msgspec's hook for what it does not know: a time, which JSON has as a number."""
+    if issubclass(shape, float) and isinstance(told, (int, float)) and 0 <= told <= clock.LATEST:
+        return shape(told)
+    raise ValueError(f"{str(told)[:40]!r} is no time")
 
 
 def _is_flat(found: Any) -> bool:

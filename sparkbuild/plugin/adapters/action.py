@@ -227,7 +227,7 @@ class StopAction(_Action):
             here.runlog.write("stopped", task=self.task.name, text=text, log=here.relative(log))
 
 
-def _applied(kind: Kind, goal: Goal, verdict: Verdict, surroundings: Run, here: Session) -> int:
+def _applied(kind: Kind[Any], goal: Goal, verdict: Verdict, surroundings: Run, here: Session) -> int:
     try:
         return kind.apply(goal, verdict, surroundings)
     except SpaceError as error:

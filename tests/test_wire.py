@@ -1,0 +1,47 @@
+"""Both programs name the same shapes: what agent/wire promises of a verb or of a look is what the agent gives."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkbuild.agent import wire
+from sparkbuild.agent.facts import OBSERVERS
+from sparkbuild.agent.main import VERBS
+from sparkbuild.agent.wire.verbs import Look, Verb
+
+AGENT = Path(wire.__file__).parent.parent
+
+
+def constants() -> Iterator[Any]:
+    for found in pkgutil.iter_modules(wire.__path__):
+        module = importlib.import_module(f"{wire.__name__}.{found.name}")
+        for value in vars(module).values():
+            if isinstance(value, Verb | Look):
+                yield value
+
+
+def annotations(module: str, function: str) -> tuple[str, str]:
+    """Of the function's first parameter and of what it returns, as the source has them."""
+    tree = ast.parse((AGENT / f"{module.replace('.', '/')}.py").read_text())
+    (found,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
+    first, gives = found.args.args[0].annotation, found.returns
+    assert first is not None
+    assert gives is not None
+    return ast.unparse(first), ast.unparse(gives).removesuffix(" | None")
+
+
+@pytest.mark.parametrize("word", sorted(set(constants())), ids=str)
+def test_what_the_agent_gives_is_what_the_caller_is_promised(word: Any) -> None:
+    is_verb = isinstance(word, Verb)
+    module, function = (VERBS[word], "run") if is_verb else (OBSERVERS[word], "observe")
+    shape = word.result if is_verb else word.fact
+    asked, given = annotations(module, function)
+    assert "Any" not in asked
+    assert given == shape.__name__ or given in {"Fact", f"{shape.__name__} | Absent"}
