@@ -77,9 +77,8 @@ def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
     keys = rowsplit.engram(model.config, model.path(CONFIG))
     try:
         layers = _layers(what, model, keys)
-    except AgentError as error:
-        if error.fields["next"].endswith(rowsplit.WRITE):
-            error.fields["next"] += _example([model.table(layer) for layer in model.layers()], tp)
+    except rowsplit.NoRangesError as error:
+        error.fields["next"] += _example([model.table(layer) for layer in model.layers()], tp)
         raise
     tables = [model.table(layer) for layer in layers]
     found = []
@@ -103,7 +102,7 @@ def _placed(error: AgentError, table: Table, tables: list[Table], tp: int) -> Ag
     text = rowsplit.written({one.layer: rowsplit.even(one.rows, tp) for one in tables})
     example = f'split = "even", which is {text}' if tp <= _SHOWN else 'split = "even"'
     said["where"] = said["where"] or table.shard.path
-    if said["next"].endswith(rowsplit.WRITE):
+    if isinstance(error, rowsplit.NoRangesError):
         said["next"] += _example(tables, tp)
     said["next"] = said["next"] or f"correct `split` of this staging block; one that fits: {example}"
     return error

@@ -19,12 +19,17 @@ from sparkbuild.agent.wire.protocol import AgentError
 Ranges = list[tuple[int, int]]  # half-open, one per rank
 
 EVEN, HEADS = "even", "heads"
-WRITE = "`layers` and the ranges that the reader has must be written"  # rows.shares adds how such ranges look
+_WRITE = "`layers` and the ranges that the reader has must be written"
 AGAIN = "fetch it again, from the same revision as the shards; or correct `src` of this staging block"
 HEAD_KEYS = {"engram_layer_ids", "engram_vocab_size", "engram_n_heads", "engram_max_ngram_size"}
 _ENGRAM = "engram_"
 _LARGEST = 1 << 40  # a vocabulary or a table with more rows than this is a mistake
 _MOST = 4096  # heads of all layers; the real model has 48
+
+
+class NoRangesError(AgentError):
+    """config.json has not what ranges are computed from. `packed` adds to its `next` how written ones look."""
+
 
 # Miller-Rabin with the first twelve primes is a proof below 3.18e23 (Sorenson and Webster, 2015).
 _BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
@@ -128,13 +133,13 @@ def ranges(split: Any, tp: int, layer: int, rows: int, keys: dict[str, Any], *, 
     if split == HEADS:
         known = primes(keys, path)
         if layer not in known:
-            raise AgentError(
+            raise NoRangesError(
                 f"config.json has no heads for layer {layer}",
                 kind="config",
                 where=path,
                 found=f"engram_layer_ids = {list(known)}",
                 wanted=f"layer {layer} among them",
-                next=f"correct `layers` of this staging block; without heads, {WRITE}",
+                next=f"correct `layers` of this staging block; without heads, {_WRITE}",
             )
         check_primes(known[layer], layer, rows, path)
         return heads(known[layer], tp)
@@ -230,12 +235,12 @@ def _counts(keys: dict[str, Any], key: str, path: str) -> list[int]:
     return value
 
 
-def _useless(key: str, path: str, found: str, wanted: str) -> AgentError:
-    return AgentError(
+def _useless(key: str, path: str, found: str, wanted: str) -> NoRangesError:
+    return NoRangesError(
         f"config.json has no usable {key}",
         kind="config",
         where=path,
         found=found,
         wanted=wanted,
-        next=f"{AGAIN}; without it, {WRITE}",
+        next=f"{AGAIN}; without it, {_WRITE}",
     )
