@@ -18,7 +18,6 @@ _TESTS = {"startswith", "endswith"}
 OTHERS = {
     "sparkbuild.agent.docker.adopt": "docker's, on a full disk",
     "sparkbuild.agent.git.command": "git's",
-    "sparkbuild.agent.git.mirror": "git's",
     "sparkbuild.agent.git.pins": "git's",
     "sparkbuild.core.state": "sqlite's",
     "sparkbuild.core.writable": "sqlite's",

@@ -150,6 +150,21 @@ def test_the_certificate_is_one() -> None:
     assert not certificates.problem(CERTIFICATE, "dgx1", {base64.b64encode(AUTHORITY.asbytes()).decode()})
 
 
+def test_a_certificate_for_a_million_brackets() -> None:
+    """Where a pattern of it is translated in the square of its length."""
+    body = _BODY.replace(_string(_string(b"dgx1")), _string(_string(b"[" * 1_000_000)))
+    blob = body + _string(AUTHORITY.sign_ssh_data(body).asbytes())
+    with bounded():
+        assert "it is for [[[" in certificates.problem(blob, "dgx1", {base64.b64encode(AUTHORITY.asbytes()).decode()})
+
+
+def test_a_certificate_whose_signature_is_of_no_type() -> None:
+    blob = _BODY + _string(_string(b"\x97\xff") + _string(b""))
+    assert "its signature is wrong" in certificates.problem(
+        blob, "dgx1", {base64.b64encode(AUTHORITY.asbytes()).decode()}
+    )
+
+
 @given(
     blob=st.one_of(damaged(CERTIFICATE), damaged(_BODY).map(lambda body: body + CERTIFICATE[len(_BODY) :])),
     authority=damaged(AUTHORITY.asbytes()),

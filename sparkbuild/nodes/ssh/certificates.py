@@ -7,13 +7,14 @@ That of a user is judged by the server.
 from __future__ import annotations
 
 import base64
-import fnmatch
 import struct
 import time
 from collections.abc import Collection
 from typing import NamedTuple
 
 import paramiko
+
+from sparkbuild.nodes.ssh.tokens import fits
 
 SUFFIX = "-cert-v01@openssh.com"
 _MOST = 256  # names, as OpenSSH has it
@@ -47,9 +48,15 @@ def parsed(blob: bytes) -> Certificate:
         raise ValueError(f"no certificate: {error}") from None
 
 
+def type_of(blob: bytes) -> str:
+    """What a public key, a certificate or a signature says that it is: its first field, whatever its bytes are."""
+    return paramiko.Message(blob).get_binary().decode(errors="replace")
+
+
 def _parsed(blob: bytes) -> Certificate:
     message = paramiko.Message(blob)
-    name = message.get_text()
+    name = type_of(blob)
+    message.get_binary()
     if not name.endswith(SUFFIX):
         raise ValueError(f"{name} is no certificate")
     plain = name.removesuffix(SUFFIX)
@@ -91,7 +98,7 @@ def problem(blob: bytes, name: str, authorities: Collection[str]) -> str:
         (not now >= found.after, f"it is valid from {_when(found.after)} on"),
         (not now < found.before, f"it was valid until {_when(found.before)}"),
         (not found.principals, "it names no host: it would be good for all of them"),
-        (not any(fnmatch.fnmatchcase(name, one.lower()) for one in found.principals),
+        (not any(fits(one.lower(), name) for one in found.principals),
          f"it is for {', '.join(found.principals)}"),
     )  # fmt: skip
     for fails, text in checks:
@@ -102,11 +109,11 @@ def problem(blob: bytes, name: str, authorities: Collection[str]) -> str:
 
 def _is_signed(found: Certificate) -> bool:
     blob = base64.b64decode(found.authority)
-    algorithm = paramiko.Message(found.signature).get_text()
+    algorithm = type_of(found.signature)
     if algorithm not in _SIGNATURES and not algorithm.startswith("ecdsa-sha2-"):
         return False
     try:
-        key = paramiko.PKey.from_type_string(paramiko.Message(blob).get_text(), blob)
+        key = paramiko.PKey.from_type_string(type_of(blob), blob)
         return bool(key.verify_ssh_sig(found.signed, paramiko.Message(found.signature)))
     except (paramiko.SSHException, paramiko.pkey.UnknownKeyType, ValueError):
         return False

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import fcntl
-import fnmatch
 import hashlib
 import hmac
 import os
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 
 from sparkbuild.core import wholefile
 from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.ssh.tokens import fits
 
 REVOKED = "@revoked"
 AUTHORITY = "@cert-authority"
@@ -52,9 +52,9 @@ class Entry:
         if self.names.startswith("|1|"):
             return _is_hash_of(self.names, name)
         patterns = self.names.lower().split(",")
-        if any(one.startswith("!") and _fits(one[1:], name) for one in patterns):
+        if any(one.startswith("!") and fits(one[1:], name) for one in patterns):
             return False
-        return any(_fits(one, name) for one in patterns)
+        return any(fits(one, name) for one in patterns)
 
 
 @dataclass(frozen=True)
@@ -196,11 +196,6 @@ def _without(line: str, entry: Entry, name: str) -> list[str]:
     if len(rest) == len(names):
         return [line]
     return [line.replace(entry.names, ",".join(rest), 1)] if rest else []
-
-
-def _fits(pattern: str, name: str) -> bool:
-    # fnmatch knows [classes] too, which these files do not: "[10.0.0.11]:22" is a name
-    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 def _is_hash_of(names: str, name: str) -> bool:

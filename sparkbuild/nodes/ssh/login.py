@@ -139,7 +139,7 @@ def _papers(paths: Iterable[str], held: Mapping[bytes, AgentKey], tried: Tried) 
 
 def _is_certificate(blob: bytes) -> bool:
     """Whether a public key is in a certificate."""
-    return paramiko.Message(blob).get_text().endswith(certificates.SUFFIX)
+    return certificates.type_of(blob).endswith(certificates.SUFFIX)
 
 
 class _Held(AgentKey):
@@ -181,7 +181,7 @@ def _certified(key: paramiko.PKey, paper: _Paper) -> paramiko.PKey:
     """The same key, shown with a certificate."""
     # a key of an agent hands on all that it lacks, and cannot be copied
     made = _HeldPaper(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
-    made.public_blob = PublicBlob(paramiko.Message(paper.blob).get_text(), paper.blob)
+    made.public_blob = PublicBlob(certificates.type_of(paper.blob), paper.blob)
     return made
 
 

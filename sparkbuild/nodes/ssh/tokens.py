@@ -1,7 +1,10 @@
-"""The % tokens, ${VARIABLES} and ~ in what an ssh configuration says, as ssh_config(5) has them under TOKENS."""
+"""Words that OpenSSH's files share: % tokens, ${VARIABLES} and ~ of a configuration (ssh_config(5), TOKENS), and the
+patterns of host names (PATTERNS), which known_hosts files and certificates have, too.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import os
 import pwd
@@ -10,6 +13,8 @@ import socket
 from collections.abc import Mapping
 
 from sparkbuild.core.errors import NodeError
+
+_LONGEST = 1025  # bytes, NI_MAXHOST: no name is longer, and a certificate may say megabytes
 
 _TOKEN = re.compile(r"%(.?)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -71,3 +76,10 @@ def local_user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return "root"
+
+
+def fits(pattern: str, name: str) -> bool:
+    """Whether a pattern of `*` and `?` means the name. fnmatch knows [classes] too, which OpenSSH does not:
+    "[10.0.0.11]:22" is a name.
+    """
+    return len(pattern) <= _LONGEST and fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
