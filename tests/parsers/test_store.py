@@ -54,6 +54,20 @@ def test_the_manifest_of_an_export(store: Path, data: bytes) -> None:
         attached.export(dst)
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\ude0a"])
+@pytest.mark.parametrize("field", ["source", "target", "of", "folder"])
+def test_a_path_that_no_system_call_takes(store: Path, field: str, text: str) -> None:
+    """Of a manifest, and of the list of an environment's files."""
+    manifest = json.loads(json.dumps(EXPORT))
+    for table in (manifest, *manifest["files"], *manifest["sources"], *manifest["mounts"]):
+        table.update({field: text} if field in table else {})
+    dst = str(store / "export")
+    Path(mountlist.path_of(dst)).write_text(json.dumps(manifest))
+    assert "unreadable" in look.observe({"store": str(store), "dst": dst})["problem"]
+    (store / "venv/tree.json").write_text(json.dumps({"files": {text: "e" * 64}}))
+    assert tree.problem(str(store / "venv"))
+
+
 @given(data=json_like({"format": evicted.FORMAT, "dst": "/srv/gone", "at": 1.0, "for": "recipe beta"}))
 def test_a_note_of_an_eviction(store: Path, data: bytes) -> None:
     Path(index.path_of(str(store), "/srv/gone", index.EVICTED)).write_bytes(data)

@@ -24,6 +24,17 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER, FILE = 0o755, 0o644  # modes of what others may read: an engine's container often runs as another user
 
 
+def is_path(text: object) -> bool:
+    """Whether a system call would take this for a path at all: records of others have NULs and lone surrogates."""
+    if not isinstance(text, str) or "\0" in text:
+        return False
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Held:
     """A folder; names are relative to it, with slashes, without `..`; "" is the folder itself.
 
@@ -231,7 +242,7 @@ class Held:
     @contextmanager
     def _into(self, name: str) -> Iterator[int]:
         steps = name.split("/") if name else []
-        if any(step in ("", ".", "..") or "\0" in step for step in steps):
+        if any(step in ("", ".", "..") or not is_path(step) for step in steps):
             raise ValueError(f"no name in a folder: {name!r}")
         fd = os.dup(self.fd)
         try:
@@ -252,7 +263,7 @@ class Held:
     def _above(self, name: str) -> Iterator[tuple[int, str]]:
         """The folder that something is in, and its name there."""
         above, _, last = name.rpartition("/")
-        if last in ("", ".", "..") or "\0" in last:
+        if last in ("", ".", "..") or not is_path(last):
             raise ValueError(f"no name in a folder: {name!r}")
         with self._into(above) as fd:
             try:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from stat import S_IFLNK, S_IFMT, S_IFREG
 
 from sparkbuild.agent.disk.files import read_json, write_json
+from sparkbuild.agent.disk.held import is_path
 from sparkbuild.agent.store.kept import sha256_of
 
 _RECORDS = ("tree.json", "stamps.json", "receipt.json")
@@ -32,7 +33,7 @@ def problem(folder: str) -> str:
     after a copy of the folder to another place, everything is hashed once and the cache written anew.
     """
     recorded = (read_json(os.path.join(folder, "tree.json")) or {}).get("files")
-    if not isinstance(recorded, dict) or any("\0" in path for path in recorded):
+    if not isinstance(recorded, dict) or not all(map(is_path, recorded)):
         return "the record of its files is gone or unreadable"
     cache = os.path.join(folder, "stamps.json")
     known = (read_json(cache) or {}).get("stamps")

@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 from sparkbuild.agent.disk.files import dump
-from sparkbuild.agent.disk.held import Held
+from sparkbuild.agent.disk.held import Held, is_path
 from sparkbuild.agent.ledger.ledger import OURS, LedgerError, safe_name, small_file
 
 FORMAT, VERSION = "sparkbuild-export", 1
@@ -52,12 +52,12 @@ def _check(value: dict[str, Any]) -> None:
     """Raise LedgerError, KeyError or TypeError when it lacks anything that is read of it."""
     if not (isinstance(value["key"], str) and isinstance(value["parts"], dict)):
         raise LedgerError("key or parts are missing")
-    if not isinstance(value["source"], str) or not isinstance(value["target"], str):
+    if not is_path(value["source"]) or not is_path(value["target"]):
         raise LedgerError("source or target are missing")
     if not all(isinstance(value[name], list) for name in _LISTS) or not all(map(safe_name, names(value))):
         raise LedgerError("its lists are damaged")
     for name, fields in _TEXTS.items():
-        if not all(isinstance(one[field], str) for one in value[name] for field in fields):
+        if not all(is_path(one[field]) for one in value[name] for field in fields):
             raise LedgerError(f"its {name} are damaged")
     if not isinstance(value["commit"], str) or not all("ledger" in one for one in value["sources"]):
         raise LedgerError("its commit or its sources are damaged")
