@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests import engine as real
 from tests.rack import engines
@@ -36,7 +36,9 @@ def pytest_report_header() -> str:
 # machine is never ours alone, so that time is bounded where it matters (tests/parsers/near.py) and not by a deadline.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("landing", max_examples=100, deadline=None, suppress_health_check=_SLOW)
-settings.register_profile("long", max_examples=10_000, deadline=None, suppress_health_check=_SLOW)
+# Inputs are made from a number (tests/parsers/near.py): shrinking, which takes minutes, could shorten nothing.
+_PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+settings.register_profile("long", max_examples=10_000, deadline=None, suppress_health_check=_SLOW, phases=_PHASES)
 settings.load_profile("landing")
 
 

@@ -76,6 +76,12 @@ def test_names_of_versions(names: list[str]) -> None:
         versions.newest("v1.0", names)
 
 
+def test_a_mount_of_a_field_that_is_too_long() -> None:
+    rules = dockerfile.Rules(base="base", network=False, secrets=())
+    (fault,) = dockerfile.faults(f"FROM base\nRUN --mount=type=bind,from={'[' * 200_000} true\n", rules)
+    assert fault.what == "a mount that cannot be read"
+
+
 @given(data=damaged(DOCKERFILE.encode()), more=st.lists(WORDS, max_size=8), at=st.integers(0, 400))
 def test_a_dockerfile(data: bytes, more: list[str], at: int) -> None:
     text = data.decode(errors="replace")

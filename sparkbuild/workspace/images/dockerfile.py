@@ -147,7 +147,11 @@ class _Check:
     def _mount(self, one: Instruction, flag: str, value: str) -> Iterator[Fault]:
         if TEMPLATE_VALUE in value and not self.rules.filled:
             return
-        pairs = options(value)
+        try:
+            pairs = options(value)
+        except ValueError as error:
+            yield Fault(one.line, "a mount that cannot be read", str(error), "key=value pairs with commas between them")
+            return
         kind = {key: text.lower() for key, text in pairs}.get("type", "bind")
         if kind not in MOUNTS:
             yield Fault(one.line, "a mount of a type that may not stand here", kind, ", ".join(sorted(MOUNTS)))

@@ -228,7 +228,12 @@ def _value(match: re.Match[str], values: Mapping[str, str], *, closed: bool) -> 
 
 
 def options(value: str) -> list[tuple[str, str]]:
-    """The `key=value` pairs of a flag like --mount: fields as of a CSV file, keys in lower case; "" for no value."""
-    rows = list(csv.reader([value]))
+    """The `key=value` pairs of a flag like --mount: fields as of a CSV file, keys in lower case; "" for no value.
+    ValueError when it is none.
+    """
+    try:
+        rows = list(csv.reader([value]))
+    except csv.Error as error:  # a field of more than 128 KiB, or a quote that is not closed
+        raise ValueError(str(error)) from error
     fields = rows[0] if rows else []
     return [(key.strip().lower(), text) for key, _, text in (field.partition("=") for field in fields)]
