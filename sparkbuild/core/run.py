@@ -120,7 +120,7 @@ class Kind(Protocol[F_contra]):
     scheme: str
 
     def query(self, goal: Goal) -> Mapping[str, object]:
-        """What the node's agent should look at for this goal."""
+        """What the node's agent should look at for this goal. `scheme` is the look, unless that is in here."""
 
     def judge(self, goal: Goal, fact: F_contra, last: Made | None) -> Verdict:
         """Is the goal met by what was seen, and if not, why. `last` is how it was last made, for the reasons."""

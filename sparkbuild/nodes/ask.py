@@ -21,13 +21,14 @@ def answers(agent: Agent, node: str, queries: Sequence[Mapping[str, Any]]) -> li
     question has, and of what is on a disk that does not answer there. Raises SparkbuildError when the node cannot be
     asked.
     """
-    facts = agent.call("facts", {"queries": list(queries)}).get("facts") or []
+    plain = [{**query, "scheme": str(query.get("scheme", ""))} for query in queries]  # msgspec takes no kind of str
+    facts = agent.call("facts", {"queries": plain}).get("facts") or []
     if len(facts) != len(queries):
         raise NodeError(f"the agent on {node} answered {len(facts)} questions of {len(queries)}")
     found: list[Fact | NodeError] = []
     for query, fact in zip(queries, facts, strict=True):
         try:
-            checked = fact_of(node, query.get("scheme") or "", fact)
+            checked = fact_of(node, query.get("scheme", ""), fact)
             found.append(_hung(node, checked["hung"]) if checked.get("hung") else checked)
         except NodeError as error:
             found.append(error)

@@ -60,7 +60,8 @@ class Observer:
                 self._keep(goal, {"ranks": {node: seen[node][goal.target] for node in goal.nodes}})
 
     def _ask(self, node: str, goals: list[Goal]) -> dict[str, Fact]:
-        queries = [{"scheme": goal.uri.scheme, **self._kinds[goal.uri.scheme].query(goal)} for goal in goals]
+        kinds = [self._kinds[goal.uri.scheme] for goal in goals]
+        queries = [{"scheme": kind.scheme, **kind.query(goal)} for kind, goal in zip(kinds, goals, strict=True)]
         try:
             with waiting.told(node, waiting.sources(queries)):
                 found = answers(self._agent(node), node, queries)

@@ -7,10 +7,38 @@ wire is held against the answer's shape at run time (nodes/rpc/shapes.py).
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 Ask_contra = TypeVar("Ask_contra", contravariant=True)
 Told_co = TypeVar("Told_co", covariant=True)
+
+
+class _Placed(TypedDict):
+    store: str
+    docker: str
+
+
+class Placed(_Placed, total=False):
+    """What the connection adds to every question: the node's store, absolute, and docker's socket ("": the usual one);
+    over ssh also `remote`, and after how many seconds without a word the agent takes its caller for gone.
+    """
+
+    remote: bool
+    patience: float
+
+
+class _Absent(TypedDict):
+    present: Literal[False]
+
+
+class Absent(_Absent, total=False):
+    """The fact of what is not there, or not as it should be. `problem` says why in words, `refused` has the fields of
+    an error of the system, and `hung` those of a disk that does not answer: whether it is there cannot be said.
+    """
+
+    problem: str | None
+    refused: dict[str, str]
+    hung: dict[str, str]
 
 
 class Verb(str, Generic[Ask_contra, Told_co]):
@@ -29,13 +57,18 @@ class Verb(str, Generic[Ask_contra, Told_co]):
 
 
 class Look(str, Generic[Ask_contra, Told_co]):
-    """What the verb `facts` may be asked: the scheme's name, and the TypedDict of its fact."""
+    """What the verb `facts` may be asked: the scheme's name, the TypedDict of its fact, and that of what says
+    `present`: false. Several looks of one scheme have different facts.
+    """
 
-    __slots__ = ("fact",)
+    __slots__ = ("absent", "fact")
     fact: type[Told_co]
+    absent: type[Any]
 
-    def __new__(cls, scheme: str, fact: type[Told_co]) -> Look[Ask_contra, Told_co]:
+    def __new__(
+        cls, scheme: str, fact: type[Told_co], absent: type[Told_co | Absent] = Absent
+    ) -> Look[Ask_contra, Told_co]:
         """`scheme`: as agent.facts.OBSERVERS has it."""
         look = super().__new__(cls, scheme)
-        look.fact = fact
+        look.fact, look.absent = fact, absent
         return look

@@ -87,7 +87,7 @@ def _shape(scheme: str, found: Any) -> Any:
     if not isinstance(found, dict):
         return dict[str, Any]
     if isinstance(scheme, Look):
-        return datashapes.Absent if found.get("present", True) is not True else scheme.fact
+        return scheme.absent if found.get("present", True) is not True else scheme.fact
     if scheme in _TOLD:
         return datashapes.Absent if "present" in found else _TOLD[scheme]
     if scheme not in _THERE:
