@@ -16,6 +16,8 @@ from sparkbuild.core.plan import Verdict
 from sparkbuild.core.state import Made
 from sparkbuild.core.writable import writing
 
+Event = dict[str, Any]  # {"event": its kind, ...}, as agent.wire.protocol says; checked by nodes.rpc.shapes.is_event
+OnEvent = Callable[[Event], None]
 Ask = TypeVar("Ask")
 Told = TypeVar("Told")
 F_contra = TypeVar("F_contra", contravariant=True)
@@ -37,7 +39,7 @@ class Agent(Protocol):
         self,
         verb: str,
         request: Mapping[str, Any],
-        on_event: Callable[[dict[str, Any]], None] | None = None,
+        on_event: OnEvent | None = None,
         *,
         final: bool = False,
     ) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def call(
     agent: Agent,
     verb: Verb[Ask, Told],
     request: Ask,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
+    on_event: OnEvent | None = None,
     *,
     final: bool = False,
 ) -> Told:
@@ -84,6 +86,15 @@ class Run:
             ""  # set by `apply` when it leaves the goal on its way, as it was asked to: what to tell of it
         )
 
+    def passing(self, phase: str) -> OnEvent:
+        """What takes an agent's events, and passes their progress on as that of a phase."""
+
+        def on_event(event: Event) -> None:
+            if event.get("event") == "progress":
+                self.report(Progress(phase, int(event["bytes"]), int(event["total"])))
+
+        return on_event
+
     def note(self, text: str) -> None:
         """Add lines to the step's log, each with the UTC time, printable whoever wrote them."""
         stamp = time.strftime("%H:%M:%S", time.gmtime())
@@ -100,7 +111,7 @@ class Run:
     def call(self, node: str, verb: str, request: Any) -> Any:
         """Call the node's agent, passing its progress on and its log lines to the step's log."""
 
-        def on_event(event: dict[str, Any]) -> None:
+        def on_event(event: Event) -> None:
             if event.get("event") == "log":
                 self.note(str(event.get("text", "")))
             elif event.get("event") == "progress":

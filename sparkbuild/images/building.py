@@ -8,12 +8,30 @@ import base64
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
+from sparkbuild.agent.wire.images import (
+    BUILD,
+    CONTEXT,
+    DISCARD,
+    EXPORT,
+    REPRO,
+    BaseAsk,
+    BuildAsk,
+    BuildInputs,
+    ContextAsk,
+    ContextResult,
+    ContextSource,
+    DebFile,
+    DiscardAsk,
+    ExportAsk,
+    Gate,
+    NamedPatch,
+    ReproResult,
+)  # fmt: skip
 from sparkbuild.core.errors import LockError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted
 from sparkbuild.core.key import Key
-from sparkbuild.core.run import Progress, Run
+from sparkbuild.core.run import Run, call
 from sparkbuild.core.secrets import read_secrets
 from sparkbuild.images.content import describe, remember
 from sparkbuild.images.docker import reference
@@ -37,22 +55,29 @@ class Builder:
         """
         try:
             with self.prepared(node, spec, key, run) as request:
-                made = run.call(node, "build", {**request, "force": run.force})
+                made = run.call(node, BUILD, BuildAsk(**request, force=run.force))
         except Interrupted:
             run.tell("docker's build cache keeps its finished steps")
             raise
-        named = {name: request[name] for name in ("name", "reference", "key", "parts", "lock")}
-        exported = run.call(node, "export", {**named, "gates": made["gates"]})
+        taken = ExportAsk(
+            name=spec.name,
+            reference=request["reference"],
+            key=key.digest,
+            parts=key.parts,
+            lock=spec.lock,
+            gates=made["gates"],
+        )
+        exported = run.call(node, EXPORT, taken)
         remember(self._nodes.store(LOCAL), spec.name, key, describe(run.agent(node), spec.name, key)[1])
-        return int(exported["bytes"])
+        return exported["bytes"]
 
-    def repro(self, node: str, spec: DockerfileSpec, key: Key, run: Run) -> dict[str, Any]:
-        """Build it twice without cache; what the agent's verb `repro` found."""
+    def repro(self, node: str, spec: DockerfileSpec, key: Key, run: Run) -> ReproResult:
+        """Build it twice without cache, and compare."""
         with self.prepared(node, spec, key, run) as request:
-            return run.call(node, "repro", request)
+            return run.call(node, REPRO, request)
 
     @contextmanager
-    def prepared(self, node: str, spec: DockerfileSpec, key: Key, run: Run) -> Iterator[dict[str, Any]]:
+    def prepared(self, node: str, spec: DockerfileSpec, key: Key, run: Run) -> Iterator[BuildInputs]:
         """The request of a build, whose context is on the build node while the block runs."""
         if problem := missing(spec):
             raise LockError(f"image {spec.name} cannot be built", found=problem, next=f"see {spec.folder}/README.md")
@@ -60,57 +85,62 @@ class Builder:
         secrets = read_secrets(self._root, spec.secrets, f"{spec.folder}/image.toml")
         refuse_secrets(spec, text, secrets)
         run.note(f"--- Dockerfile\n{text.rstrip()}\n---")
-        made = run.call(LOCAL, "context", self._context(spec, key, text))
+        made = run.call(LOCAL, CONTEXT, self._context(spec, key, text))
         try:
             if node != LOCAL:
                 self._send(node, made, run)
-            yield {
-                "name": spec.name,
-                "reference": reference(spec.name, key),
-                "key": key.digest,
-                "parts": key.parts,
-                "lock": spec.lock,
-                "context": made["path"],
-                "sha256": made["sha256"],
-                "base": _base(spec),
-                "architecture": spec.architecture,
-                "network": spec.network,
-                "args": {name: shown(value) for name, value in spec.args.items()},
-                "secrets": secrets,
-                "epoch": spec.epoch,
-                "gates": key.parts["gates"],
-            }
+            yield BuildInputs(
+                name=spec.name,
+                reference=reference(spec.name, key),
+                key=key.digest,
+                parts=key.parts,
+                lock=spec.lock,
+                context=made["path"],
+                sha256=made["sha256"],
+                base=_base(spec),
+                architecture=spec.architecture,
+                network=spec.network,
+                args={name: shown(value) for name, value in spec.args.items()},
+                secrets=secrets,
+                epoch=spec.epoch,
+                gates=[
+                    Gate(
+                        id=gate.id,
+                        command=list(gate.command),
+                        expect=gate.expect,
+                        timeout=gate.timeout,
+                        env=gate.env,
+                    )
+                    for gate in spec.gates
+                ],
+            )
         finally:
             for place in dict.fromkeys((LOCAL, node)):
-                request = {"name": spec.name, "discard": made["path"]}
+                request = DiscardAsk(name=spec.name, discard=made["path"])
                 with suppress(SparkbuildError):  # the next build removes it, and what went wrong before is the news
-                    self._nodes.agent(place).call("context", request, final=True)
+                    call(self._nodes.agent(place), DISCARD, request, final=True)
 
-    def _context(self, spec: DockerfileSpec, key: Key, text: str) -> dict[str, Any]:
-        return {
-            "name": spec.name,
-            "key": key.digest,
-            "dockerfile": text,
-            "sources": [
-                {
-                    "component": source.component,
-                    "archive": source.archive,
-                    "patches": [{"name": path, "text": self._encoded(path)} for path in source.patches],
-                }
+    def _context(self, spec: DockerfileSpec, key: Key, text: str) -> ContextAsk:
+        return ContextAsk(
+            name=spec.name,
+            key=key.digest,
+            dockerfile=text,
+            sources=[
+                ContextSource(
+                    component=source.component,
+                    archive=source.archive,
+                    patches=[NamedPatch(name=path, text=self._encoded(path)) for path in source.patches],
+                )
                 for source in spec.sources
             ],
-            "artifacts": [{"sha256": one.sha256, "filename": one.filename} for one in spec.artifacts.values()],
-            "files": {os.path.basename(path): self._encoded(path) for path in spec.files},
-            "epoch": spec.epoch,
-        }
+            artifacts=[DebFile(sha256=file.sha256, filename=file.filename) for file in spec.artifacts.values()],
+            files={os.path.basename(path): self._encoded(path) for path in spec.files},
+            epoch=spec.epoch,
+        )
 
-    def _send(self, node: str, made: dict[str, Any], run: Run) -> None:
-        def on_event(event: dict[str, Any]) -> None:
-            if event.get("event") == "progress":
-                run.report(Progress(f"send the context to {node}", int(event["bytes"]), int(event["total"])))
-
+    def _send(self, node: str, made: ContextResult, run: Run) -> None:
         source = os.path.join(self._nodes.store(LOCAL), made["path"])
-        self._nodes.agent(node).put(made["path"], source, made["sha256"], on_event)
+        self._nodes.agent(node).put(made["path"], source, made["sha256"], run.passing(f"send the context to {node}"))
 
     def _read(self, path: str) -> bytes:
         with open(os.path.join(self._root, path), "rb") as file:
@@ -120,10 +150,10 @@ class Builder:
         return base64.b64encode(self._read(path)).decode()
 
 
-def _base(spec: DockerfileSpec) -> dict[str, Any] | None:
+def _base(spec: DockerfileSpec) -> BaseAsk | None:
     if spec.base is None:
         return None
     pinned = not spec.base.key
     image = baseimage.parse(spec.base.name, spec.base.reference) if pinned else None
     login = login_for(image) if image is not None else ""
-    return {"reference": spec.base.reference, "key": spec.base.key, "digest": pinned, "login": login}
+    return BaseAsk(reference=spec.base.reference, key=spec.base.key, pinned=pinned, login=login)

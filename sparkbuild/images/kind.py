@@ -23,16 +23,17 @@ class ImageKind:
     scheme = "image"
 
     def __init__(self, root: str, nodes: Nodes) -> None:
-        self._venv: Kind[Any] = VenvKind(root, lambda node: nodes.place(node).offline)
+        self._venv = VenvKind(root, lambda node: nodes.place(node).offline)
         relays = Relays(nodes)
-        self._docker: Kind[Any] = SyncKind(nodes, relays)
+        self._docker = SyncKind(nodes, relays)
         self._prebuilt = PrebuiltKind(nodes, relays)
 
     def query(self, goal: Goal) -> Mapping[str, object]:
-        """See core.run.Kind."""
-        return self._of(goal).query(goal)
+        """See core.run.Kind. What is looked at follows from what goes into the image, and so does the fact."""
+        kind = self._of(goal)
+        return {"scheme": kind.scheme, **kind.query(goal)}
 
-    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+    def judge(self, goal: Goal, fact: Any, last: Made | None) -> Verdict:
         """See core.run.Kind."""
         return self._of(goal).judge(goal, fact, last)
 

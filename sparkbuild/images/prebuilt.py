@@ -10,10 +10,11 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.dockerimages import PREBUILT, ImageAbsent, ImageFact, PrebuiltAsk
+from sparkbuild.agent.wire.images import EXPORT, ExportAsk
 from sparkbuild.core import wholefile
 from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
@@ -23,21 +24,22 @@ from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
-from sparkbuild.core.units import count
 from sparkbuild.core.uri import Uri
 from sparkbuild.images import transfer
-from sparkbuild.images.content import BLOBS, describe
+from sparkbuild.images.content import BLOBS, arrived, describe
 from sparkbuild.images.docker import reference
 from sparkbuild.images.relays import Relays
 from sparkbuild.images.room import check_disk, check_room
-from sparkbuild.images.sync import advising, unasked
-from sparkbuild.nodes.ask import survey
+from sparkbuild.images.sync import advising, told_of, unasked
+from sparkbuild.nodes.ask import everywhere, look
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.relay.relay import INCOMING
+from sparkbuild.nodes.unreached import Unreached, unreached
 from sparkbuild.upstream import registry_digest
 from sparkbuild.upstream.logins import login_for
 from sparkbuild.workspace.locks.reference import Reference
 
+_UNSEEN = ImageAbsent(present=False)
 _GZIPPED = 2.0  # of a layer as it is downloaded: the download, and what it is unpacked to; sizes are of the latter
 
 
@@ -72,10 +74,19 @@ def prebuilt_goal(node: str, spec: PrebuiltSpec) -> Goal:
     )
 
 
+class _Known(msgspec.Struct, frozen=True):
+    """What an image of a digest was seen to be: `<store>/prebuilt/<hex>.json`."""
+
+    layers: list[str] = []
+    sizes: list[int] = []
+    architecture: str = ""
+    bytes: int = 0
+
+
 class PrebuiltKind:
     """How images by digest are looked at and brought to nodes."""
 
-    scheme = "image"
+    scheme: str = PREBUILT
 
     def __init__(self, nodes: Nodes, relays: Relays) -> None:
         self._nodes = nodes
@@ -84,40 +95,37 @@ class PrebuiltKind:
         self._choosing: dict[str, threading.Lock] = {}
         self._asked: dict[str, SparkbuildError | None] = {}  # by image: what its registry says against it
 
-    def query(self, goal: Goal) -> dict[str, Any]:
+    def query(self, goal: Goal) -> PrebuiltAsk:
         """What the agent needs to look."""
         known = self._known(goal)
         return {
             "kind": "prebuilt",
             "pinned": goal.spec.image.pinned,
             "reference": reference(goal.spec.name, goal.key),
-            "layers": known.get("layers", []),
-            "sizes": known.get("sizes", []),
+            "layers": known.layers,
+            "sizes": known.sizes,
             "incoming": INCOMING,
         }
 
-    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+    def judge(self, goal: Goal, fact: ImageFact | ImageAbsent | Unreached, last: Made | None) -> Verdict:
         """In docker with the registry's digest, or with the layers that an image of this digest was seen to have."""
         if not goal.spec.image.digest:
             text = f"{tagged(goal.spec.image)} is a floating tag: another image whenever its maker likes"
             return Verdict(UNKNOWN, (Reason("tag", text),), None, fact)
         unknown = unasked(goal, fact)
-        if unknown is not None:
-            return unknown
-        known, size = self._known(goal), None
-        wanted = str(fact.get("architecture") or known.get("architecture") or "")
-        found = (fact.get("engine") or {}).get("architecture")
-        if wanted and found and wanted != found:
-            text = f"image for {wanted}, node {goal.node} is {found}"
+        if unknown is not None or "unreachable" in fact:
+            return unknown or unreached(goal, fact)
+        known, engine = self._known(goal), fact.get("engine")
+        wanted = fact.get("architecture") or known.architecture
+        if wanted and engine and engine["architecture"] not in {"", wanted}:
+            text = f"image for {wanted}, node {goal.node} is {engine['architecture']}"
             return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)
         if fact["present"]:
-            text = f"{fact['architecture']}, {count(len(fact['layers']), 'layer')}, {fact['bytes'] / 1e6:.1f} MB"
-            return Verdict(OK, (), 0, fact, text)
+            return Verdict(OK, (), 0, fact, told_of(fact))
         if fact.get("pinned"):
-            text, size = "is there, without a name of ours", 0
-        else:
-            text = str(fact.get("problem") or ("was there before, is gone" if last else "not on the node yet"))
-            size = known.get("bytes") or (last.bytes if last else None)
+            return Verdict(RUN, (Reason("image", "is there, without a name of ours"),), 0, fact)
+        text = fact.get("problem") or ("was there before, is gone" if last else "not on the node yet")
+        size = known.bytes or (last.bytes if last else None)
         return Verdict(RUN, (Reason("image", text),), size, fact)
 
     def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
@@ -152,7 +160,7 @@ class PrebuiltKind:
         spec: PrebuiltSpec = goal.spec
         if not spec.image.digest:
             raise floating(spec)
-        fact = verdict.fact or {}
+        fact: ImageFact | ImageAbsent = verdict.fact or _UNSEEN
         if fact.get("pinned") or (spec.each and not self._nodes.place(goal.node).offline):
             return self._adopt(goal, goal.node, run, fact)
         with self._one(spec.image.digest):  # who comes second finds that the first has it
@@ -162,28 +170,29 @@ class PrebuiltKind:
                 pulled = self._adopt(goal, holder, run, fact)
                 if holder == goal.node:
                     return pulled
-            self._adopt(goal, holder, run, {})
+            self._adopt(goal, holder, run, _UNSEEN)
             self._export(goal, holder, run)
         content, receipt = describe(run.agent(holder), spec.name, goal.key)
-        self._remember(goal, {**self._known(goal), "sizes": receipt["sizes"], "bytes": receipt["bytes"]})
-        fact = survey(self._nodes.agent, {goal.node: {"scheme": "image", **self.query(goal)}})[goal.node]
-        missing, engine = content.chosen(fact.get("missing") or content.diff_ids), fact.get("engine") or {}
-        check_room(goal.node, engine, sum(blob.size for blob in missing), int(fact.get("arrived") or 0))
+        known = msgspec.structs.replace(self._known(goal), sizes=receipt["sizes"], bytes=receipt["bytes"])
+        self._remember(goal, known)
+        fact = self._seen(goal, goal.node)
+        lacking, engine = None if fact["present"] else fact.get("missing"), fact.get("engine")
+        missing = content.chosen(lacking or content.diff_ids)
+        check_room(goal.node, engine, sum(blob.size for blob in missing), arrived(fact))
         advice = 'pull = "each" in [images] of config.toml: every node pulls it for itself'
         with advising(advice), self._relays.join(holder, goal.key.digest, BLOBS, content.layers) as relay:
             return transfer.pull(
                 relay, goal.node, content, missing, run,
-                reference=reference(spec.name, goal.key), key="", store=str(engine.get("store", "")),
+                reference=reference(spec.name, goal.key), key="", store=engine["store"] if engine else "",
             )  # fmt: skip
 
     # -- the steps -----------------------------------------------------------------------------------------------
 
-    def _adopt(self, goal: Goal, node: str, run: Run, fact: dict[str, Any]) -> int:
+    def _adopt(self, goal: Goal, node: str, run: Run, fact: ImageFact | ImageAbsent) -> int:
         """Have it on a node by its registry's name, pulled where it is not there, and name it; bytes pulled."""
         image: Reference = goal.spec.image
-        size = int(self._known(goal).get("bytes") or 0)
-        if not fact.get("pinned") and fact.get("engine"):
-            check_disk(node, fact["engine"], size, _GZIPPED)
+        if not fact.get("pinned"):
+            check_disk(node, fact.get("engine"), self._known(goal).bytes, _GZIPPED)
         request = {
             "repository": image.repository,
             "digest": image.digest,
@@ -192,8 +201,13 @@ class PrebuiltKind:
             "login": login_for(image),
         }
         found = run.call(node, "adopt", request)
-        known = {"layers": found["layers"], "architecture": found["architecture"], "bytes": found["bytes"]}
-        self._remember(goal, {**self._known(goal), **known})
+        known = msgspec.structs.replace(
+            self._known(goal),
+            layers=found["layers"],
+            architecture=found["architecture"],
+            bytes=found["bytes"],
+        )
+        self._remember(goal, known)
         return int(found["bytes"]) if found["pulled"] else 0
 
     def _export(self, goal: Goal, holder: str, run: Run) -> None:
@@ -202,22 +216,28 @@ class PrebuiltKind:
             describe(run.agent(holder), goal.spec.name, goal.key)
         except SparkbuildError:
             run.note(f"{holder} takes the image apart, for the other nodes")
-            request = {
-                "name": goal.spec.name,
-                "reference": reference(goal.spec.name, goal.key),
-                "key": goal.key.digest,
-                "parts": goal.key.parts,
-                "lock": "",
-                "gates": [],
-                "prebuilt": True,
-            }
-            run.call(holder, "export", request)
+            request = ExportAsk(
+                name=goal.spec.name,
+                reference=reference(goal.spec.name, goal.key),
+                key=goal.key.digest,
+                parts=goal.key.parts,
+                lock="",
+                gates=[],
+                prebuilt=True,
+            )
+            run.call(holder, EXPORT, request)
 
     def _holder(self, goal: Goal) -> str | None:
         """A node that has it by its registry's name."""
-        query = {"scheme": "image", **self.query(goal)}
-        facts = survey(self._nodes.agent, dict.fromkeys(goal.spec.nodes, query))
+        facts = everywhere(goal.spec.nodes, lambda node: self._seen(goal, node))
         return next((node for node, fact in facts.items() if fact.get("pinned")), None)
+
+    def _seen(self, goal: Goal, node: str) -> ImageFact | ImageAbsent:
+        """What is seen of it on a node: nothing, where that does not answer."""
+        try:
+            return look(self._nodes.agent(node), node, PREBUILT, self.query(goal))
+        except SparkbuildError:
+            return _UNSEEN
 
     def _puller(self, goal: Goal) -> str:
         able = [node for node in (goal.node, *goal.spec.nodes) if not self._nodes.place(node).offline]
@@ -246,15 +266,14 @@ class PrebuiltKind:
         hex_ = goal.spec.image.digest.partition(":")[2] or "floating"
         return os.path.join(self._nodes.store(LOCAL), "prebuilt", f"{hex_}.json")
 
-    def _known(self, goal: Goal) -> dict[str, Any]:
-        """Layers, sizes and architecture of the image, as they were seen beside its digest."""
+    def _known(self, goal: Goal) -> _Known:
         try:
             with open(self._place(goal), "rb") as file:
-                return msgspec.json.decode(file.read(), type=dict[str, Any])
+                return msgspec.json.decode(file.read(), type=_Known)
         except (OSError, msgspec.MsgspecError, RecursionError):
-            return {}
+            return _Known()
 
-    def _remember(self, goal: Goal, known: dict[str, Any]) -> None:
+    def _remember(self, goal: Goal, known: _Known) -> None:
         place = self._place(goal)
         os.makedirs(os.path.dirname(place), exist_ok=True)
         wholefile.replace(place, msgspec.json.encode(known), ours=True)

@@ -5,10 +5,10 @@ uses them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.dockerimages import PRUNE, PRUNED, PrunedAsk, PrunedFact
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
@@ -17,6 +17,7 @@ from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
 from sparkbuild.images.sync import unasked
+from sparkbuild.nodes.unreached import Unreached, unreached
 
 SERVED, BUILT, UNUSED = "served", "built", "unused"  # what a node's docker is for: recipes, builds of images, nothing
 
@@ -52,9 +53,9 @@ def prune_goal(node: str, spec: PruneSpec, *, asked_for: bool = False) -> Goal:
 class PruneKind:
     """How old images are looked at and removed."""
 
-    scheme = "pruned"
+    scheme: str = PRUNED
 
-    def query(self, goal: Goal) -> dict[str, Any]:
+    def query(self, goal: Goal) -> PrunedAsk:
         """What the agent needs to look."""
         spec: PruneSpec = goal.spec
         return {
@@ -65,10 +66,12 @@ class PruneKind:
             "builds": spec.builds,
         }
 
-    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+    def judge(self, goal: Goal, fact: PrunedFact | Unreached, last: Made | None) -> Verdict:
         """None too many, or which would go. A node without docker is passed over, unless a recipe needs it there."""
         del last
         spec: PruneSpec = goal.spec
+        if "unreachable" in fact:
+            return msgspec.structs.replace(unreached(goal, fact), bytes=0)
         if "silent" in fact and (spec.use == UNUSED or (spec.use == BUILT and fact.get("absent"))):
             return Verdict(OK, (), 0, fact, f"passed over: {fact['silent']}")
         unknown = unasked(goal, fact)
@@ -77,7 +80,7 @@ class PruneKind:
         if "old" not in fact:
             return Verdict(UNKNOWN, (Reason("docker", str(fact.get("problem"))),), 0, fact)
         texts = [f"removes {old['reference']}, {old['bytes'] / 1e6:.1f} MB" for old in fact["old"]]
-        if cache := int(fact.get("cache") or 0):
+        if cache := fact.get("cache", 0):
             texts.append(f"removes docker's build cache that nothing used for 7 days, about {cache / 1e6:.1f} MB")
         if texts:
             return Verdict(RUN, tuple(Reason("image", text) for text in texts), 0, fact)
@@ -86,14 +89,14 @@ class PruneKind:
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Remove them; nothing moves."""
         del verdict
-        done = run.call(goal.node, "prune", self.query(goal))
+        done = run.call(goal.node, PRUNE, self.query(goal))
         if done["freed"]:
             run.tell(f"docker's build cache on {goal.node}: {done['freed'] / 1e6:.1f} MB are free again")
         return 0
 
 
-def _stays(fact: dict[str, Any]) -> Iterator[str]:
-    for name, boxes in (fact.get("used") or {}).items():
+def _stays(fact: PrunedFact) -> Iterator[str]:
+    for name, boxes in fact.get("used", {}).items():
         yield f"{name} is used by {', '.join(boxes)}"
-    for name in fact.get("spared") or ():
+    for name in fact.get("spared", ()):
         yield f"all of {name} stay: images/{name}/image.toml cannot be read"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from sparkbuild.agent.wire.dockerimages import EngineRoom
 from sparkbuild.core.errors import SpaceError
 
 # What docker's disk needs for each byte of layers that it lacks, measured: overlay2 keeps a layer and a part of its
@@ -12,26 +11,26 @@ PULL = {"overlay2": 1.2}
 LOAD = ELSEWHERE = 2.0
 
 
-def check_room(node: str, engine: dict[str, Any], size: int, arrived: int = 0) -> bool:
+def check_room(node: str, engine: EngineRoom | None, size: int, arrived: int = 0) -> bool:
     """Raise SpaceError when docker's disk has no room for layers of `size` bytes, as far as that is known. False when
     only the node's store has none, where they arrive; of them, `arrived` bytes are there.
     """
-    factor = PULL.get(str(engine.get("store")), ELSEWHERE)
-    check_disk(node, engine, size, factor)
-    here, left = engine.get("store_free"), size - arrived
-    if here is None:
+    if engine is None:
         return True
-    return bool(here >= left + (size * factor if engine.get("shared") else 0))
+    factor = PULL.get(engine["store"], ELSEWHERE)
+    check_disk(node, engine, size, factor)
+    here, left = engine["store_free"], size - arrived
+    return here is None or here >= left + (size * factor if engine["shared"] else 0)
 
 
-def check_disk(node: str, engine: dict[str, Any], size: int, factor: float) -> None:
+def check_disk(node: str, engine: EngineRoom | None, size: int, factor: float) -> None:
     """Raise SpaceError when docker's disk has not `factor` times so many bytes free."""
-    free = engine.get("free")
+    free = engine["free"] if engine is not None else None
     needed = int(size * factor)
-    if free is not None and free < needed:
+    if engine is not None and free is not None and free < needed:
         raise SpaceError(
             f"docker's disk on {node} has no room for the image",
-            where=str(engine.get("root", "")),
+            where=engine["root"],
             found=f"{free / 1e6:.0f} MB free",
             wanted=f"{needed / 1e6:.0f} MB: {factor:g} times what is missing, since docker unpacks a copy",
             next=f"`docker system df` on {node} says what takes the room; doit prune removes old images of ours",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
+from sparkbuild.agent.wire.dockerimages import OWN_IMAGE, EngineRoom, ImageAbsent, ImageFact, OwnImageAsk
+from sparkbuild.agent.wire.receipts import ArchiveReceipt
 from sparkbuild.core.errors import NoForwardingError, NotPulledError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
@@ -15,25 +16,26 @@ from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made, size_again
 from sparkbuild.core.units import count
 from sparkbuild.images import transfer
-from sparkbuild.images.content import BLOBS, Content, blobs_of, describe, lacking, receipt_here, remember
+from sparkbuild.images.content import BLOBS, Content, arrived, blobs_of, describe, lacking, receipt_here, remember
 from sparkbuild.images.docker import reference
 from sparkbuild.images.relays import Relays
 from sparkbuild.images.room import LOAD, check_disk, check_room
-from sparkbuild.nodes.ask import answer
+from sparkbuild.nodes.ask import look
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.relay.relay import INCOMING, Blob
+from sparkbuild.nodes.unreached import Unreached, unreached
 
 
 class SyncKind:
     """How docker images on nodes are looked at and brought there."""
 
-    scheme = "image"
+    scheme: str = OWN_IMAGE
 
     def __init__(self, nodes: Nodes, relays: Relays | None = None) -> None:
         self._nodes = nodes
         self._relays = relays or Relays(nodes)
 
-    def query(self, goal: Goal) -> dict[str, Any]:
+    def query(self, goal: Goal) -> OwnImageAsk:
         """What the agent needs to look, with the layers that the image had when it was made, where they are known: a
         label can be put on any image.
         """
@@ -43,27 +45,25 @@ class SyncKind:
             "reference": reference(goal.spec.name, goal.key),
             "key": goal.key.digest,
             "architecture": goal.spec.architecture,
-            "layers": receipt.get("layers", []),
-            "sizes": receipt.get("sizes", []),
+            "layers": receipt["layers"] if receipt else [],
+            "sizes": receipt["sizes"] if receipt else [],
             "incoming": INCOMING,
         }
 
-    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+    def judge(self, goal: Goal, fact: ImageFact | ImageAbsent | Unreached, last: Made | None) -> Verdict:
         """In docker with this key and these layers, or why not, or why that cannot be told."""
         unknown = unasked(goal, fact)
-        if unknown is not None:
-            return unknown
+        if unknown is not None or "unreachable" in fact:
+            return unknown or unreached(goal, fact)
         if fact["present"]:
-            text = f"{fact['architecture']}, {count(len(fact['layers']), 'layer')}, {fact['bytes'] / 1e6:.1f} MB"
-            return Verdict(OK, (), 0, fact, text)
-        engine = fact.get("engine") or {}
-        wanted, found = goal.spec.architecture, engine.get("architecture")
-        if found and found != wanted:
-            text = f"image for {wanted}, node {goal.node} is {found}"
+            return Verdict(OK, (), 0, fact, told_of(fact))
+        engine, wanted = fact.get("engine"), goal.spec.architecture
+        if engine and engine["architecture"] not in {"", wanted}:
+            text = f"image for {wanted}, node {goal.node} is {engine['architecture']}"
             return Verdict(UNKNOWN, (Reason("architecture", text),), None, fact)
         receipt = self._receipt(goal)
         moves = lacking(fact, receipt)
-        size = moves[1] if moves else int(receipt.get("bytes", 0)) or size_again(last, goal.key.digest)
+        size = moves[1] if moves else receipt["bytes"] if receipt else size_again(last, goal.key.digest)
         reasons: tuple[Reason, ...] = (Reason("content", str(fact["problem"])),) if fact.get("problem") else ()
         reasons = reasons or (differences(last.parts, goal.key.parts) if last else ())
         if not reasons:
@@ -76,14 +76,15 @@ class SyncKind:
         name, holder = goal.spec.name, made.node
         content, receipt = describe(run.agent(holder), name, goal.key)
         remember(self._nodes.store(LOCAL), name, goal.key, receipt)
-        fact = verdict.fact or {}
+        fact: ImageFact | ImageAbsent = verdict.fact or ImageAbsent(present=False)
         moves = lacking(fact, receipt)
         if moves is None:  # it was made on another node meanwhile: what it is made of is known only now
-            query = {"scheme": "image", **self.query(goal), "layers": receipt["layers"], "sizes": receipt["sizes"]}
-            fact = answer(run.agent(goal.node), goal.node, query)
+            query = self.query(goal)
+            query["layers"], query["sizes"] = receipt["layers"], receipt["sizes"]
+            fact = look(run.agent(goal.node), goal.node, OWN_IMAGE, query)
             moves = lacking(fact, receipt) or (content.layers, 0)
-        missing, engine = moves[0], fact.get("engine") or {}
-        spooled = check_room(goal.node, engine, sum(blob.size for blob in missing), int(fact.get("arrived") or 0))
+        missing, engine = moves[0], fact.get("engine")
+        spooled = check_room(goal.node, engine, sum(blob.size for blob in missing), arrived(fact))
         wanted = reference(name, goal.key)
         if spooled:
             advice = f'build_node = "{LOCAL}" in images/{name}/image.toml: from this machine no port is needed'
@@ -91,7 +92,7 @@ class SyncKind:
                 with advising(advice), self._relays.join(holder, goal.key.digest, BLOBS, content.layers) as relay:
                     return transfer.pull(
                         relay, goal.node, content, missing, run,
-                        reference=wanted, key=goal.key.digest, store=str(engine.get("store", "")),
+                        reference=wanted, key=goal.key.digest, store=engine["store"] if engine else "",
                     )  # fmt: skip
             except NotPulledError as error:
                 if self._nodes.place(holder).connection != "local":
@@ -99,7 +100,7 @@ class SyncKind:
                 run.note(f"{error}\nanother way: docker load, over the connection")
         return self._load(goal, content, engine, run)
 
-    def _load(self, goal: Goal, content: Content, engine: dict[str, Any], run: Run) -> int:
+    def _load(self, goal: Goal, content: Content, engine: EngineRoom | None, run: Run) -> int:
         holder = goal.needs[0].node
         check_disk(goal.node, engine, sum(blob.size for blob in content.layers), LOAD)
         folder = os.path.join(self._nodes.store(holder), BLOBS)
@@ -107,22 +108,27 @@ class SyncKind:
         wanted = reference(goal.spec.name, goal.key)
         return transfer.load(client, goal.node, content, run, folder=folder, reference=wanted)
 
-    def _receipt(self, goal: Goal) -> dict[str, Any]:
+    def _receipt(self, goal: Goal) -> ArchiveReceipt | None:
         (made,) = goal.needs
         holder = made.node if self._nodes.place(made.node).connection == "local" else LOCAL
         return receipt_here(self._nodes.store(holder), goal.spec.name, goal.key)
 
 
-def _partial(moves: tuple[tuple[Blob, ...], int] | None, receipt: dict[str, Any]) -> tuple[Reason, ...]:
-    if moves is None:
+def told_of(fact: ImageFact) -> str:
+    """An image that is there, in one line."""
+    return f"{fact['architecture']}, {count(len(fact['layers']), 'layer')}, {fact['bytes'] / 1e6:.1f} MB"
+
+
+def _partial(moves: tuple[tuple[Blob, ...], int] | None, receipt: ArchiveReceipt | None) -> tuple[Reason, ...]:
+    if moves is None or receipt is None:
         return ()
     every, lacks = blobs_of(receipt), moves[0]
-    arrived = sum(blob.size for blob in lacks) - moves[1]
+    here = sum(blob.size for blob in lacks) - moves[1]
     told = []
     if len(lacks) < len(every):
         told.append(f"{len(lacks)} of {len(every)} layers are missing there")
-    if arrived:
-        told.append(f"{arrived / 1e6:.1f} MB have arrived already")
+    if here:
+        told.append(f"{here / 1e6:.1f} MB have arrived already")
     return tuple(Reason("layers", text) for text in told)
 
 
@@ -136,10 +142,12 @@ def advising(other: str) -> Iterator[None]:
         raise
 
 
-def unasked(goal: Goal, fact: dict[str, Any]) -> Verdict | None:
-    """Why it cannot be told what a node's docker has, and what to do about it; None when it can."""
+def unasked(goal: Goal, fact: Mapping[str, object]) -> Verdict | None:
+    """Why it cannot be told what a node's docker has, and what to do about it; None when it can. `fact` is of an image,
+    or of the older ones.
+    """
     if "unreachable" in fact:
-        return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
+        return unreached(goal, fact)
     if "silent" not in fact:
         if goal.uri.scheme != "image" or fact.get("present") or "engine" in fact:
             return None

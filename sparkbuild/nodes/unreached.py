@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import TypedDict, final
 
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason
 
 
+@final
 class Unreached(TypedDict):
     """In place of a fact: why the node could not be asked."""
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.store import ARTIFACT, FETCH, ArtifactAbsent, ArtifactAsk, ArtifactFact, FetchAsk
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
-from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
+from sparkbuild.core.plan import OK, RUN, Verdict
 from sparkbuild.core.reasons import Reason
-from sparkbuild.core.run import Progress, Run
+from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made, size_again
 from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.cluster import LOCAL, Nodes
+from sparkbuild.nodes.unreached import Unreached, unreached
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -71,21 +72,21 @@ def artifact_goal(
 class ArtifactKind:
     """How artifacts are looked at and fetched."""
 
-    scheme = "artifact"
+    scheme: str = ARTIFACT
 
     def __init__(self, root: str, nodes: Nodes | None = None) -> None:
         self._root = root
         self._nodes = nodes  # None: every node fetches for itself
 
-    def query(self, goal: Goal) -> dict[str, Any]:
+    def query(self, goal: Goal) -> ArtifactAsk:
         """What the agent needs to look."""
         spec: ArtifactSpec = goal.spec
         return {"sha256": spec.sha256, "filename": spec.filename}
 
-    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+    def judge(self, goal: Goal, fact: ArtifactFact | ArtifactAbsent | Unreached, last: Made | None) -> Verdict:
         """Present with the right content, or not."""
         if "unreachable" in fact:
-            return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
+            return unreached(goal, fact)
         if fact["present"]:
             return Verdict(OK, (), 0, fact)
         text = fact.get("problem") or ("was fetched before, is gone" if last else "not fetched yet")
@@ -97,23 +98,18 @@ class ArtifactKind:
         """Fetch it; returns the bytes. What a node without internet needs, this machine fetches and sends."""
         del verdict
         spec: ArtifactSpec = goal.spec
-        request = {
-            "root": self._root,
-            "sha256": spec.sha256,
-            "filename": spec.filename,
-            "wheel": spec.wheel,
-            "url": spec.url,
-            "pinned": spec.pinned,
-            "others": [[other.url, other.pinned] for other in spec.others],
-        }
         if self._nodes is None or not self._nodes.place(goal.node).offline:
-            return int(run.call(goal.node, "fetch", request)["bytes"])
+            request = FetchAsk(
+                root=self._root,
+                sha256=spec.sha256,
+                filename=spec.filename,
+                wheel=spec.wheel,
+                url=spec.url,
+                pinned=spec.pinned,
+                others=[(other.url, other.pinned) for other in spec.others],
+            )
+            return run.call(goal.node, FETCH, request)["bytes"]
         here = self._nodes.agent(LOCAL)
         run.note(f"{goal.node} is offline: fetched by this machine, which sends it now")
-
-        def on_event(event: dict[str, Any]) -> None:
-            if event.get("event") == "progress":
-                run.report(Progress(f"send to {goal.node}", int(event["bytes"]), int(event["total"])))
-
-        path = path_in_store(spec)
-        return self._nodes.agent(goal.node).put(path, os.path.join(here.store, path), spec.sha256, on_event)
+        path, source = path_in_store(spec), os.path.join(here.store, path_in_store(spec))
+        return self._nodes.agent(goal.node).put(path, source, spec.sha256, run.passing(f"send to {goal.node}"))

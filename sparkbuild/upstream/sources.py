@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.store import (
+    EXPORT_SOURCE,
+    SOURCE,
+    Source,
+    SourceAbsent,
+    SourceAsk,
+    SourceFact,
+    SourceLookAsk,
+    SourcePatch,
+    Submodule,
+)  # fmt: skip
 from sparkbuild.core.errors import IntegrityError
 from sparkbuild.core.goal import Goal, Input
 from sparkbuild.core.key import Key
-from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
+from sparkbuild.core.plan import OK, RUN, Verdict
 from sparkbuild.core.reasons import Reason, differences
-from sparkbuild.core.run import Progress, Run
+from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made, size_again
 from sparkbuild.core.uri import Uri
-from sparkbuild.nodes.ask import answer
+from sparkbuild.nodes.ask import look
 from sparkbuild.nodes.cluster import LOCAL, Nodes
+from sparkbuild.nodes.unreached import Unreached, unreached
 
 # Raise it when the agent makes another archive of the same source: every source is then exported anew.
 EXPORTER = 1
@@ -82,22 +95,22 @@ def source_goal(node: str, spec: SourceSpec, *, suffix: str = "", source: Goal |
 class SourceKind:
     """How sources are looked at, fetched and exported."""
 
-    scheme = "source"
+    scheme: str = SOURCE
 
     def __init__(self, root: str, nodes: Nodes | None = None) -> None:
         self._root = root
         self._nodes = nodes  # None: every node fetches for itself
 
-    def query(self, goal: Goal) -> dict[str, Any]:
+    def query(self, goal: Goal) -> SourceLookAsk:
         """What the agent needs to look."""
         spec: SourceSpec = goal.spec
-        pins = [[spec.commit, spec.time], *([module.commit, 0] for module in spec.submodules)]
+        pins = [(spec.commit, spec.time), *((module.commit, 0) for module in spec.submodules)]
         return {"key": goal.key.digest, "pins": pins}
 
-    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+    def judge(self, goal: Goal, fact: SourceFact | SourceAbsent | Unreached, last: Made | None) -> Verdict:
         """Exported as it should be, or not."""
         if "unreachable" in fact:
-            return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
+            return unreached(goal, fact)
         if fact["present"]:
             return Verdict(OK, (), 0, fact, f"files: {fact['files']}, {fact['bytes'] / 1e6:.1f} MB")
         if fact.get("problem"):
@@ -112,32 +125,36 @@ class SourceKind:
         if self._nodes is not None and self._nodes.place(goal.node).offline:
             return self._send(self._nodes, goal, run)
         spec: SourceSpec = goal.spec
-        source = msgspec.to_builtins(spec)
-        source["patches"] = [
-            {"path": patch.path, "sha256": patch.sha256, **self._read(patch)} for patch in spec.patches
-        ]
-        request = {"root": self._root, "key": goal.key.digest, "lock": spec.lock, "source": source}
-        return int(run.call(goal.node, "source", request)["bytes"])
+        source = Source(
+            component=spec.component,
+            repository=spec.repository,
+            ref=spec.ref,
+            commit=spec.commit,
+            tree=spec.tree,
+            time=spec.time,
+            lfs=spec.lfs,
+            submodules=[
+                Submodule(path=module.path, repository=module.repository, commit=module.commit, tree=module.tree)
+                for module in spec.submodules
+            ],
+            patches=[self._read(patch) for patch in spec.patches],
+        )
+        request = SourceAsk(root=self._root, key=goal.key.digest, lock=spec.lock, source=source)
+        return run.call(goal.node, EXPORT_SOURCE, request)["bytes"]
 
-    def _read(self, patch: Input) -> dict[str, str]:
+    def _read(self, patch: Input) -> SourcePatch:
         with open(os.path.join(self._root, patch.path), "rb") as file:
-            return {"text": base64.b64encode(file.read()).decode()}
+            text = base64.b64encode(file.read()).decode()
+        return SourcePatch(path=patch.path, sha256=patch.sha256, text=text)
 
     def _send(self, nodes: Nodes, goal: Goal, run: Run) -> int:
         """The archive, then its receipt, which says what the archive must be."""
         here = nodes.agent(LOCAL)
         run.note(f"{goal.node} is offline: fetched by this machine, which sends it now")
-        fact = answer(here, LOCAL, {"scheme": "source", **self.query(goal)})
+        fact = look(here, LOCAL, SOURCE, self.query(goal))
         if not fact["present"]:
             raise IntegrityError(f"{goal.task} is not on this machine", found=str(fact.get("problem", "")))
-
-        def on_event(event: dict[str, Any]) -> None:
-            if event.get("event") == "progress":
-                run.report(Progress(f"send to {goal.node}", int(event["bytes"]), int(event["total"])))
-
-        import hashlib  # noqa: PLC0415 - only for a node without internet
-
-        path = path_in_store(goal)
+        path, on_event = path_in_store(goal), run.passing(f"send to {goal.node}")
         receipt = os.path.join(os.path.dirname(path), "receipt.json")
         with open(os.path.join(here.store, receipt), "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()

@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from sparkbuild.agent.wire.dockerimages import OWN_IMAGE, PREBUILT, PRUNED, EngineRoom, ImageFact
+from sparkbuild.agent.wire.images import ARCHIVE, VENV_IMAGE, ArchiveFact
+from sparkbuild.agent.wire.receipts import GateResult
+from sparkbuild.agent.wire.store import ARTIFACT
 from sparkbuild.app import verification
 from sparkbuild.app.space.room import needed
 from sparkbuild.core.errors import NodeError, SparkbuildError
@@ -42,7 +46,11 @@ REFUSED = {"kind": "config", "what": "w", "where": "/x", "found": "f", "wanted":
 EVICTED = {"at": NOW, "for": "recipe beta"}
 ABOUT = {"commit": "a" * 40, "repo": "x/y", "files": 3, "bytes": 5, "unread_tree": "no JSON", "unused_skip": ["*.x"]}
 TABLES = {"rank": 0, "tables": {"1": {"ranges": [[0, 5]], "bytes": [10], "file": "x", "rows": 5, "shard": "s"}}}
-ENGINE = {"architecture": "amd64", "store": "overlay2", "root": "/var/lib/docker", "free": 10**12, "store_free": 10**12}
+ENGINE = EngineRoom(
+    architecture="amd64", store="overlay2", root="/var/lib/docker", free=10**12, store_free=10**12, shared=False
+)
+GATE = GateResult(id="python", ok=True, seconds=1.0, text="")
+IMAGE = ImageFact(present=True, layers=docker.LAYERS, bytes=5, architecture="amd64", pinned=False, engine=ENGINE)
 
 
 def _absent(goal: Goal) -> list[Fact]:
@@ -76,17 +84,17 @@ FACTS: dict[str, list[Fact]] = {
         exported.fact(problems=[{"file": "a", "text": "a is missing"}], mounts=[], refused=REFUSED), *_absent(EXPORT),
     ],
     "archive": [
-        {"present": True, "layers": docker.LAYERS, "bytes": 5, "sizes": [2, 3], "gates": ["python"]},
+        ArchiveFact(present=True, layers=docker.LAYERS, bytes=5, gates=[GATE]),
         {"present": False, "problem": "its config is not what was written", "bytes": 5},
         {"present": False, "other": {"parts": docker.LAST.parts}, "engine": {"architecture": "amd64"}, "built": True},
     ],
     "sync": [
-        {"present": True, "layers": docker.LAYERS, "bytes": 5, "architecture": "amd64", "engine": ENGINE},
+        IMAGE,
         {"present": False, "problem": "", "engine": ENGINE, "missing": docker.LAYERS, "arrived": 3},
         {"present": False, "silent": "no socket", "next": "start it"},
     ],
     "prebuilt": [
-        {"present": True, "layers": docker.LAYERS, "bytes": 5, "architecture": "amd64", "engine": ENGINE},
+        IMAGE,
         {"present": False, "problem": "", "engine": ENGINE, "missing": docker.LAYERS, "pinned": True},
     ],
     "image": [fact for fact, *_ in venv.TABLE.values() if "unreachable" not in fact],
@@ -113,7 +121,10 @@ FACTS: dict[str, list[Fact]] = {
                             "ipv4": "10.0.0.11"}]}],
     }],
 }  # fmt: skip
-SCHEMES = {"sync": "image", "prebuilt": "image"}
+LOOKS = {
+    "archive": ARCHIVE, "sync": OWN_IMAGE, "prebuilt": PREBUILT, "image": VENV_IMAGE, "artifact": ARTIFACT,
+    "pruned": PRUNED,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +198,7 @@ def _networks(fact: Fact) -> object:
 @pytest.mark.parametrize("kind", sorted(FACTS))
 def test_the_facts_are_as_agents_give_them(kind: str, readers: dict[str, Callable[[Fact], object]]) -> None:
     for fact in FACTS[kind]:
-        assert answer(Says(fact), "dgx1", {"scheme": SCHEMES.get(kind, kind)}) == fact
+        assert answer(Says(fact), "dgx1", {"scheme": LOOKS.get(kind, kind)}) == fact
         assert json.dumps(readers[kind](fact))
 
 
@@ -202,7 +213,7 @@ def test_an_odd_fact(kind: str, readers: dict[str, Callable[[Fact], object]], da
         if not isinstance(fact, dict):
             break
     try:
-        checked = answer(Says(fact), "dgx1", {"scheme": SCHEMES.get(kind, kind)})
+        checked = answer(Says(fact), "dgx1", {"scheme": LOOKS.get(kind, kind)})
     except NodeError:
         return  # it says which node, and what is odd: test_odd_answers.py
     assert json.dumps(readers[kind](checked))

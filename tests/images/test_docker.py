@@ -11,6 +11,9 @@ import msgspec
 import pytest
 
 from sparkbuild.agent.docker import images
+from sparkbuild.agent.wire.dockerimages import EngineRoom, ImageAbsent, ImageFact
+from sparkbuild.agent.wire.images import ArchiveAbsent, ArchiveFact
+from sparkbuild.agent.wire.receipts import ArchiveReceipt
 from sparkbuild.app.goals.assemble import assemble
 from sparkbuild.core.errors import SpaceError
 from sparkbuild.core.goal import Goal, Input
@@ -142,8 +145,35 @@ def test_no_docker_is_neither_present_nor_missing(tmp_path: Path) -> None:
 # --- verdicts --------------------------------------------------------------------------------------------------------
 
 LAST = Made("b" * 64, {**goal().key.parts, "file ranks.py": "0" * 64}, 1.0, 2.0, 150_000_000, "run")
-ENGINE = {"architecture": "amd64", "store": "overlay2", "root": "/var/lib/docker", "free": 10**12}
-MISSING = {"present": False, "problem": "", "engine": ENGINE}
+ENGINE = EngineRoom(
+    architecture="amd64",
+    store="overlay2",
+    root="/var/lib/docker",
+    free=10**12,
+    store_free=None,
+    shared=False,
+)
+MISSING = ImageAbsent(present=False, problem="", engine=ENGINE)
+
+
+def receipt(key: str, sizes: list[int], size: int) -> str:
+    """The receipt of an image of those layers."""
+    made = ArchiveReceipt(
+        format="sparkbuild-archive/v2",
+        name="ranks",
+        reference="sparkbuild/ranks:1",
+        key=key,
+        parts={},
+        lock="",
+        layers=LAYERS,
+        sizes=sizes,
+        config="sha256:0",
+        architecture="amd64",
+        gates=[],
+        bytes=size,
+        at=1.0,
+    )
+    return json.dumps(made)
 
 
 @pytest.fixture
@@ -152,7 +182,7 @@ def kind(tmp_path: Path) -> SyncKind:
     return SyncKind(Nodes(tmp_path, places))
 
 
-def judged(kind: SyncKind, fact: dict[str, Any], last: Made | None = None) -> Verdict:
+def judged(kind: SyncKind, fact: Any, last: Made | None = None) -> Verdict:
     return kind.judge(sync_goal("dgx1", goal()), fact, last)
 
 
@@ -175,7 +205,7 @@ def judged(kind: SyncKind, fact: dict[str, Any], last: Made | None = None) -> Ve
         ),
     ],
 )
-def test_verdicts(kind: SyncKind, fact: dict[str, Any], last: Made | None, state: str, text: str) -> None:
+def test_verdicts(kind: SyncKind, fact: Any, last: Made | None, state: str, text: str) -> None:
     verdict = judged(kind, fact, last)
     assert verdict.state == state
     assert text in "\n".join(reason.text for reason in verdict.reasons)
@@ -189,7 +219,7 @@ def test_before_it_is_made_nobody_knows_how_much_of_it_will_move(kind: SyncKind)
 
 
 def test_what_is_there_is_told(kind: SyncKind) -> None:
-    fact = {"present": True, "architecture": "amd64", "layers": LAYERS, "bytes": 151_900_000}
+    fact = ImageFact(present=True, architecture="amd64", layers=LAYERS, bytes=151_900_000, pinned=False, engine=ENGINE)
     verdict = judged(kind, fact)
     assert (verdict.state, verdict.bytes, verdict.told) == (OK, 0, "amd64, 2 layers, 151.9 MB")
 
@@ -199,16 +229,16 @@ def test_the_bytes_and_layers_come_from_the_receipt(kind: SyncKind, tmp_path: Pa
     assert kind.query(sync)["layers"] == []
     assert judged(kind, MISSING).bytes is None
     place = tmp_path / "store" / archive_in_store("ranks", sync.key) / "receipt.json"
-    put(place.parent, place.name, json.dumps({"key": sync.key.digest, "layers": LAYERS, "bytes": 9}))
+    put(place.parent, place.name, receipt(sync.key.digest, [], 9))
     assert kind.query(sync)["layers"] == LAYERS
     assert judged(kind, MISSING).bytes == 9, "which layers are there is not known"
-    for text in ("{", "[]", json.dumps({"key": "0" * 64, "layers": ["x"]})):
+    for text in ("{", "[]", receipt("0" * 64, [], 9)):
         place.write_text(text)
         assert kind.query(sync)["layers"] == []
 
 
 def test_room() -> None:
-    check_room("dgx1", {}, 10**12)
+    check_room("dgx1", None, 10**12)
     check_room("dgx1", {**ENGINE, "free": None}, 10**12)
     assert check_room("dgx1", {**ENGINE, "free": 120}, 100)
     with pytest.raises(SpaceError, match="docker's disk on dgx1 has no room"):
@@ -222,11 +252,8 @@ def test_room() -> None:
     [(100, False, 0, True), (99, False, 0, False), (99, False, 1, True), (219, True, 0, False), (220, True, 0, True)],
 )
 def test_room_for_layers_that_arrive(store_free: int, shared: bool, arrived: int, fits: bool) -> None:
-    engine = {**ENGINE, "free": 10**6, "store_free": store_free, "shared": shared}
+    engine: EngineRoom = {**ENGINE, "free": 10**6, "store_free": store_free, "shared": shared}
     assert check_room("dgx1", engine, 100, arrived) is fits
-
-
-SIZED = {"layers": LAYERS, "sizes": [30, 70], "bytes": 100}
 
 
 @pytest.mark.parametrize(
@@ -243,8 +270,8 @@ def test_the_bytes_that_move_are_those_of_missing_layers(
 ) -> None:
     sync = sync_goal("dgx1", goal())
     place = tmp_path / "store" / archive_in_store("ranks", sync.key) / "receipt.json"
-    put(place.parent, place.name, json.dumps({"key": sync.key.digest, **SIZED}))
-    verdict = kind.judge(sync, {**MISSING, **fact}, None)
+    put(place.parent, place.name, receipt(sync.key.digest, [30, 70], 100))
+    verdict = judged(kind, {**MISSING, **fact})
     assert (verdict.state, verdict.bytes) == (RUN, size)
     assert [reason.text[: len(text)] for reason, text in zip(verdict.reasons, texts, strict=True)] == texts
 
@@ -273,13 +300,13 @@ def test_a_layer_counts_only_on_top_of_the_same_ones() -> None:
     ("fact", "last", "state", "text"),
     [
         ({"unreachable": "x"}, None, UNKNOWN, "local does not answer: x"),
-        ({"present": False}, None, RUN, "not assembled yet"),
-        ({"present": False, "problem": "its archive was removed"}, LAST, RUN, "its archive was removed"),
-        ({"present": False, "other": {"parts": LAST.parts}}, None, RUN, "file ranks.py: 000000000000"),
-        ({"present": True, "layers": LAYERS, "bytes": 1_500_000}, None, OK, ""),
+        (ArchiveAbsent(present=False), None, RUN, "not assembled yet"),
+        (ArchiveAbsent(present=False, problem="its archive was removed"), LAST, RUN, "its archive was removed"),
+        (ArchiveAbsent(present=False, other={"parts": LAST.parts}), None, RUN, "file ranks.py: 000000000000"),
+        (ArchiveFact(present=True, layers=LAYERS, bytes=1_500_000, gates=[]), None, OK, ""),
     ],
 )
-def test_verdicts_of_archives(fact: dict[str, Any], last: Made | None, state: str, text: str) -> None:
+def test_verdicts_of_archives(fact: Any, last: Made | None, state: str, text: str) -> None:
     verdict = ArchiveKind("/srv/space").judge(goal(), fact, last)
     assert verdict.state == state
     assert text in "\n".join(reason.text for reason in verdict.reasons)

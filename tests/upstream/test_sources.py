@@ -55,8 +55,8 @@ def test_the_goal():
     assert (made.task, str(made.uri)) == ("source:eng:engine", "source://dgx1/eng/engine")
     assert made.transient
     assert made.inputs == (Input("p.diff", "f" * 64),)
-    assert KIND.query(made) == {"key": made.key.digest, "pins": [["c" * 40, 5]]}
-    assert KIND.query(goal(submodules=(SUB,)))["pins"] == [["c" * 40, 5], ["1" * 40, 0]]
+    assert KIND.query(made) == {"key": made.key.digest, "pins": [("c" * 40, 5)]}
+    assert KIND.query(goal(submodules=(SUB,)))["pins"] == [("c" * 40, 5), ("1" * 40, 0)]
     folder = exported.folder_of("/store", made.key.digest)
     assert f"/store/{path_in_store(made)}" == f"{folder}/{exported.ARCHIVE}"
 

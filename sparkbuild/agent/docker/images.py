@@ -4,50 +4,68 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError, layers_of
 from sparkbuild.agent.wire.lanelabels import KEY
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.dockerimages import (
+        EngineRoom,
+        ImageAbsent,
+        ImageFact,
+        OwnImageQuery,
+        PrebuiltQuery,
+    )  # fmt: skip
+    from sparkbuild.agent.wire.receipts import Parts
+
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # as the engine names its own -> as images name theirs
 
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "docker", "reference", "key", "layers", "sizes", "architecture", "incoming"}; `layers` are the
-    diff ids that are known from elsewhere, [] when none are; `incoming` is where in the store blobs arrive.
+class Wanted(TypedDict):
+    """An image of ours; with a key of "" its layers are all that counts. `layers` [] are not known."""
 
-    {"present", "problem", "bytes", "layers", "architecture", "parts", "engine": {"architecture", "store", "root",
-    "free", "store_free", "shared"}}: what is free for docker and for the store (None: not known), and whether that is
-    the same disk. When it is not present also "missing": those of `layers` that docker does not have (None: they are
-    not known), and "arrived": how many bytes of these are in the store. With "pinned" in the query, "pinned" is whether
-    docker has it by that name, and "architecture" is then told, too. {"silent": why} when docker cannot be asked: that
-    is neither present nor missing.
-    """
+    reference: str
+    key: str
+    architecture: str
+    layers: list[str]
+
+
+def observe(query: OwnImageQuery | PrebuiltQuery) -> ImageFact | ImageAbsent:
+    """Whether docker has an image, and if not, what it lacks of it."""
     engine = Dockerd(query["docker"] or SOCKET)
     try:
-        found = engine.image(query["reference"])
-        pinned = engine.image(query["pinned"]) if query.get("pinned") else None
-        about = {"pinned": pinned is not None, "engine": _engine(engine, query["store"])}
-        why = _unproven(found, query) if "pinned" in query else problem(found, query)
-        if found is None or why:
+        image = engine.image(query["reference"])
+        pinned = None
+        if "pinned" in query:
+            pinned = engine.image(query["pinned"]) if query["pinned"] else None
+            why = _unproven(image, query["reference"], query["layers"], query["pinned"])
+        else:
+            why = problem(image, query)
+        room = _engine(engine, query["store"])
+        if image is None or why:
             lacking = missing(engine, query["layers"]) if query["layers"] else None
-            fact = {
+            absent: ImageAbsent = {
                 "present": False,
                 "problem": why,
                 "missing": lacking,
                 "architecture": str((pinned or {}).get("Architecture", "")),
                 "arrived": _arrived(query, set(lacking or ())),
-                **about,
+                "pinned": pinned is not None,
+                "engine": room,
             }
-            return fact if found is None else {**fact, "parts": _parts(found)}
+            if image is not None:
+                absent["parts"] = _parts(image)
+            return absent
     except DockerdError as error:
         return {"present": False, "silent": error.problem, "next": error.fields["next"]}
     return {
         "present": True,
-        "bytes": found["Size"],
-        "layers": layers_of(found),
-        "architecture": found["Architecture"],
-        **about,
+        "bytes": image["Size"],
+        "layers": layers_of(image),
+        "architecture": image["Architecture"],
+        "pinned": pinned is not None,
+        "engine": room,
     }
 
 
@@ -67,7 +85,7 @@ def missing(engine: Dockerd, layers: list[str]) -> list[str]:
     return layers[most:]
 
 
-def problem(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
+def problem(found: dict[str, Any] | None, query: Wanted) -> str:
     """What is wrong with an image (ImageInspect); "" when it is right, or not there at all.
 
     A label alone proves nothing: it can be put on any image. So the layers must be those that the label lists, and
@@ -76,9 +94,9 @@ def problem(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
     if found is None:
         return ""
     if not layers_of(found):
-        return _incomplete(query)
+        return _incomplete(query["reference"])
     if not query["key"]:
-        return _unproven(found, {**query, "pinned": ""})
+        return _unproven(found, query["reference"], query["layers"], "")
     labels = (found.get("Config") or {}).get("Labels") or {}
     layers = layers_of(found)
     key = str(labels.get(KEY, ""))
@@ -87,30 +105,29 @@ def problem(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
         (not key, "is another image there, without a label of ours"),
         (key != query["key"], f"is another image there: its key is {key[:12]}"),
         (not listed, "has our label, but not the layers that the label lists"),
-        (query["layers"] and layers != query["layers"], "has our label, but not the layers that were made"),
+        (bool(query["layers"]) and layers != query["layers"], "has our label, but not the layers that were made"),
         (found.get("Architecture") != query["architecture"], f"is for {found.get('Architecture')}"),
     )
     return next((f"{query['reference']} {text}" for wrong, text in told if wrong), "")
 
 
-def _unproven(found: dict[str, Any] | None, query: dict[str, Any]) -> str:
+def _unproven(found: dict[str, Any] | None, reference: str, known_layers: list[str], pinned: str) -> str:
     """Why an image that others made does not count; "" when it does, or is not there at all. Its digest in the registry
     is lost on the way from node to node, but not its layers.
     """
     if found is not None and not layers_of(found):
-        return _incomplete(query)
-    if found is None or query["pinned"] in (found.get("RepoDigests") or ()):
+        return _incomplete(reference)
+    if found is None or pinned in (found.get("RepoDigests") or ()):
         return ""
-    layers = layers_of(found)
-    return "" if query["layers"] == layers else f"{query['reference']} is another image there"
+    return "" if known_layers == layers_of(found) else f"{reference} is another image there"
 
 
-def _incomplete(query: dict[str, Any]) -> str:
+def _incomplete(reference: str) -> str:
     """What docker's containerd store says of an image of which it left a blob out."""
-    return f"docker has {query['reference']} without all of its content"
+    return f"docker has {reference} without all of its content"
 
 
-def _parts(found: dict[str, Any]) -> dict[str, Any] | None:
+def _parts(found: dict[str, Any]) -> Parts | None:
     """The key's parts by the label, to tell what is different; only for that."""
     try:
         parts = json.loads(found["Config"]["Labels"]["sparkbuild.parts"])
@@ -119,11 +136,11 @@ def _parts(found: dict[str, Any]) -> dict[str, Any] | None:
     return parts if isinstance(parts, dict) else None
 
 
-def _arrived(query: dict[str, Any], wanted: set[str]) -> int:
+def _arrived(query: OwnImageQuery | PrebuiltQuery, wanted: set[str]) -> int:
     """Bytes of the wanted layers that an earlier try left in the store."""
-    folder = os.path.join(query["store"], query.get("incoming", ""))
+    folder = os.path.join(query["store"], query["incoming"])
     found = 0
-    for layer, size in zip(query["layers"], query.get("sizes") or (), strict=False):
+    for layer, size in zip(query["layers"], query["sizes"], strict=False):
         if layer in wanted:
             name = os.path.join(folder, layer.partition(":")[2])
             found += next((min(size, _size(path)) for path in (name, f"{name}.part") if os.path.exists(path)), 0)
@@ -137,7 +154,7 @@ def _size(path: str) -> int:
         return 0
 
 
-def _engine(engine: Dockerd, store: str) -> dict[str, Any]:
+def _engine(engine: Dockerd, store: str) -> EngineRoom:
     """What decides whether the image can be brought here."""
     info = engine.get("/info")
     status = info.get("DriverStatus") or []

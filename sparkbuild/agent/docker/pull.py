@@ -18,7 +18,7 @@ from sparkbuild.agent.disk.held import remove
 from sparkbuild.agent.docker import partload
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, DockerdError, layers_of, too_deep
-from sparkbuild.agent.docker.images import missing, problem
+from sparkbuild.agent.docker.images import Wanted, missing, problem
 from sparkbuild.agent.docker.registry import MANIFEST, Image, Registry, is_left
 from sparkbuild.agent.store.blobs import is_whole, path_of
 from sparkbuild.agent.store.kept import sha256_of
@@ -74,7 +74,7 @@ class _Pull:
         layers = [(str(layer["sha256"]), int(layer["size"])) for layer in request["layers"]]
         self._image = Image(request["config"].encode(), layers)
         self._total = sum(size for sha256, size in layers if sha256 in self._arriving)
-        self._query = {
+        self._query: Wanted = {
             "reference": request["reference"],
             "key": request["key"],
             "architecture": request["architecture"],

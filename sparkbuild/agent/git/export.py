@@ -12,29 +12,30 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import fsync_folder, write_json
 from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.git.archive import write
 from sparkbuild.agent.git.command import GitError, Output, git
-from sparkbuild.agent.git.exported import ARCHIVE, RECEIPT, folder_of
+from sparkbuild.agent.git.exported import ARCHIVE, FORMAT, RECEIPT, folder_of
 from sparkbuild.agent.git.mirror import Mirror
 from sparkbuild.agent.git.objects import FOLDER, BrokenMirrorError, Commit, HostileTreeError, Objects
 from sparkbuild.agent.git.tree import Entry, Module, walk
 from sparkbuild.agent.store.kept import set_stamp
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.receipts import SourceReceipt
+    from sparkbuild.agent.wire.store import Pin, Source, SourceRequest, SourceResult, Submodule
+
 _SHOWN = 20
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "root", "key", "lock", "source"}; result {"bytes", "sha256", "content", "files", "time"}.
-
-    `source` is {"component", "repository", "ref", "commit", "tree", "time", "lfs", "submodules": [{"path",
-    "repository", "commit", "tree"}], "patches": [{"path", "sha256", "text": base64}]}. Errors: kind "integrity" when
-    something is not what the lock says, "config" for submodules and LFS, "node" when it cannot be had. A fetch that
-    was cut begins again; nothing is under the final name before it is whole and checked.
+def run(request: SourceRequest, reporter: Reporter) -> SourceResult:
+    """Export the source. Errors: kind "integrity" when something is not what the lock says, "config" for submodules and
+    LFS, "node" when it cannot be had. A fetch that was cut begins again; nothing is under the final name before it is
+    whole and checked.
     """
     folder = folder_of(request["store"], request["key"])
     os.makedirs(folder, exist_ok=True)
@@ -49,10 +50,16 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         path = os.path.join(folder, ARCHIVE)
         os.rename(f"{path}.part", path)
         fsync_folder(folder)
-        write_json(os.path.join(folder, RECEIPT), {"format": "sparkbuild-source/1", "key": request["key"], **receipt})
+        write_json(os.path.join(folder, RECEIPT), receipt)
         set_stamp(path)  # after the receipt: a stamp beside the receipt of an earlier archive would vouch for this one
         _clear(folder)
-        return {name: receipt[name] for name in ("bytes", "sha256", "content", "files", "time")}
+        return {
+            "bytes": receipt["bytes"],
+            "sha256": receipt["sha256"],
+            "content": receipt["content"],
+            "files": receipt["files"],
+            "time": receipt["time"],
+        }
 
 
 def _clear(folder: str) -> None:
@@ -64,7 +71,7 @@ def _clear(folder: str) -> None:
             os.unlink(path)
 
 
-def _make(export: _Export, reporter: Reporter) -> dict[str, Any]:
+def _make(export: _Export, reporter: Reporter) -> SourceReceipt:
     """The receipt; a broken mirror gets one more chance."""
     source = export.source
     try:
@@ -97,17 +104,18 @@ def _make(export: _Export, reporter: Reporter) -> dict[str, Any]:
 class _Export:
     """One source on its way into `<folder>/source.tar.part`."""
 
-    def __init__(self, request: dict[str, Any], folder: str, reporter: Reporter) -> None:
-        self.source: dict[str, Any] = request["source"]
+    def __init__(self, request: SourceRequest, folder: str, reporter: Reporter) -> None:
+        self.source = request["source"]
+        self.key = request["key"]
         self.folder = folder
         self.reporter = reporter
-        self.lock = request.get("lock", "")
-        self._pins: list[list[Any]] = []  # [commit, time or 0], of what was seen to be as locked
-        pinned = [self.source, *self.source["submodules"]]
+        self.lock = request["lock"]
+        self._pins: list[Pin] = []  # of what was seen to be as locked
+        pinned: list[Source | Submodule] = [self.source, *self.source["submodules"]]
         urls = dict.fromkeys(item["repository"] for item in pinned)
         self.mirrors = {url: Mirror(request["store"], url, request["root"], reporter) for url in urls}
 
-    def make(self) -> dict[str, Any]:
+    def make(self) -> SourceReceipt:
         """Fetch what is not there, check it, write the archive; the receipt. Raises BrokenMirrorError and others."""
         source = self.source
         update = f"`doit lock:update {self.lock or 'LOCK'} {source['component']}={source['ref'] or 'REF'}`"
@@ -121,8 +129,7 @@ class _Export:
                 held.enter_context(mirror.held(shared=True))
                 readers[url] = held.enter_context(closing(Objects(mirror.path)))
             top = self._checked(source, readers, source["component"])
-            self._pins = [[source["commit"], top.time]]
-            self._pins += [[item["commit"], 0] for item in source["submodules"]]
+            self._pins = [(source["commit"], top.time), *((item["commit"], 0) for item in source["submodules"])]
             modules = {
                 item["path"]: Module(
                     item["commit"],
@@ -146,14 +153,14 @@ class _Export:
 
     _content = ""
 
-    def _checked(self, pinned: dict[str, Any], readers: Mapping[str, Objects], what: str) -> Commit:
+    def _checked(self, pinned: Source | Submodule, readers: Mapping[str, Objects], what: str) -> Commit:
         """The commit, which must have the locked tree and time."""
         found = readers[pinned["repository"]].commit(pinned["commit"])
         wrong = ""
         if pinned["tree"] and found.tree != pinned["tree"]:
             wrong, is_, wanted = "tree", found.tree, pinned["tree"]
-        elif pinned.get("time") and found.time != pinned["time"]:
-            wrong, is_, wanted = "time", str(found.time), str(pinned["time"])
+        elif (time := self.source["time"]) and pinned is self.source and found.time != time:
+            wrong, is_, wanted = "time", str(found.time), str(time)
         else:
             return found
         raise AgentError(
@@ -165,7 +172,7 @@ class _Export:
             next="find out who changed the lock: a commit's tree and time never change",
         )
 
-    def _write(self, entries: list[Entry], time: int, content: str) -> dict[str, Any]:
+    def _write(self, entries: list[Entry], time: int, content: str) -> SourceReceipt:
         path = os.path.join(self.folder, f"{ARCHIVE}.part")
         made = write(path, entries, time, self.reporter)
         if self.source["lfs"] == "refused":
@@ -175,8 +182,17 @@ class _Export:
                 f"`{self.source['component']}.lfs=pointers` in the lock takes the pointers instead of the files",
             )
         files = sum(entry.mode != FOLDER for entry in entries)
-        told = {"bytes": made.size, "sha256": made.sha256, "files": files, "time": time, "pins": self._pins}
-        return {**told, "content": content or self._tree_of(entries), "commit": self.source["commit"]}
+        return {
+            "format": FORMAT,
+            "key": self.key,
+            "bytes": made.size,
+            "sha256": made.sha256,
+            "files": files,
+            "time": time,
+            "pins": self._pins,
+            "content": content or self._tree_of(entries),
+            "commit": self.source["commit"],
+        }
 
     def _refuse(self, what: str, paths: list[str], next_: str) -> None:
         if not paths:

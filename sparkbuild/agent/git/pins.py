@@ -5,15 +5,26 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.git.command import GitError, git, no_such_object, refuse
 from sparkbuild.agent.git.mirror import Mirror, absolute, resolve
 from sparkbuild.agent.git.objects import BrokenMirrorError, Commit, HostileTreeError, Objects
 from sparkbuild.agent.git.tree import walk
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.store import (
+        CheckRequest,
+        CheckResult,
+        News,
+        PinRequest,
+        PinResult,
+        RefsRequest,
+        RefsResult,
+        Submodule,
+    )  # fmt: skip
 
 _SUBJECTS = 20
 _SUBMODULES = 100
@@ -22,40 +33,26 @@ _SHORT_COMMIT = re.compile(r"[0-9a-f]{4,39}")
 _SHORT_SSH = re.compile(r"(?P<host>[\w.-]+@[\w.-]+):(?P<path>[^/:][^:]*)")
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "root", "action", "url", ...}; nothing is ever believed of what is there from before.
-
-    - "refs": result {"refs": object by name}, of the default branch, all branches and all tags.
-    - "check", {"commit", "ref"}: result {"tree", "time"} of the commit as the repository gives it out now; its files
-      are not fetched where the server can leave them out.
-    - "pin", {"ref": a branch, a tag or a commit, "old": a commit or ""}: fetched into the mirror; result {"commit",
-      "tree", "time", "submodules": [{"path", "repository", "commit", "tree"}], "subjects", "count", "told"}: of the
-      commits since `old`, the newest, how many there are, and what else is to be said.
-
-    Errors: kind "gone" when the repository answered and does not have it, "node" when it cannot be had, "integrity"
-    when it is hostile.
+def run(request: RefsRequest | CheckRequest | PinRequest, reporter: Reporter) -> RefsResult | CheckResult | PinResult:
+    """Ask the repository; nothing is ever believed of what is there from before. Errors: kind "gone" when it answered
+    and does not have it, "node" when it cannot be had, "integrity" when it is hostile.
     """
-    actions: dict[str, Callable[[dict[str, Any], Reporter], dict[str, Any]]] = {
-        "refs": _refs,
-        "check": _check,
-        "pin": _pin,
-    }
     try:
-        return actions[request["action"]](request, reporter)
+        if request["action"] == "refs":
+            mirror = Mirror(request["store"], request["url"], request["root"], reporter)
+            return {"refs": mirror.refs("HEAD", "refs/heads/*", "refs/tags/*")}
+        return _check(request, reporter) if request["action"] == "check" else _pin(request, reporter)
     except (BrokenMirrorError, HostileTreeError) as error:
         raise AgentError(
             "the repository is not in order", kind="integrity", where=request["url"], found=str(error)
         ) from error
 
 
-def _refs(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    mirror = Mirror(request["store"], request["url"], request["root"], reporter)
-    return {"refs": mirror.refs("HEAD", "refs/heads/*", "refs/tags/*")}
-
-
-def _check(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """In a repository of its own: a mirror that has the commit would not ask for it."""
-    url, commit, ref = request["url"], request["commit"], request.get("ref", "")
+def _check(request: CheckRequest, reporter: Reporter) -> CheckResult:
+    """The commit as the repository gives it out now; its files are not fetched where the server can leave them out. In
+    a repository of its own: a mirror that has the commit would not ask for it.
+    """
+    url, commit, ref = request["url"], request["commit"], request["ref"]
     work = os.path.join(request["store"], "mirrors", f"check-{os.getpid()}.tmp")
     os.makedirs(os.path.dirname(work), exist_ok=True)
     remote = absolute(url, request["root"])
@@ -100,8 +97,9 @@ def _fresh(work: str, remote: str, *, partial: bool = True) -> None:
         git(work, "config", "remote.origin.partialCloneFilter", "tree:0")
 
 
-def _pin(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    store, root, url, ref, old = (request[name] for name in ("store", "root", "url", "ref", "old"))
+def _pin(request: PinRequest, reporter: Reporter) -> PinResult:
+    """What it names, fetched into the mirror."""
+    store, root, url, ref, old = request["store"], request["root"], request["url"], request["ref"], request["old"]
     mirror = Mirror(store, url, root, reporter)
     commit = ref
     if not _COMMIT.fullmatch(ref):
@@ -111,10 +109,10 @@ def _pin(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             raise _no_such_ref(url, ref, refs)
     mirror.ensure(commit, "" if _COMMIT.fullmatch(ref) else ref)
     found, submodules = _opened(mirror, commit, Modules(store, root, reporter))
-    told: dict[str, Any] = {"subjects": [], "count": 0, "told": ""}
+    news: News = {"subjects": [], "count": 0, "told": ""}
     if old and old != commit:
-        told = _since(mirror, old, commit, reporter)
-    return {"commit": commit, "tree": found.tree, "time": found.time, "submodules": submodules, **told}
+        news = _since(mirror, old, commit, reporter)
+    return {"commit": commit, "tree": found.tree, "time": found.time, "submodules": submodules, **news}
 
 
 def _no_such_ref(url: str, ref: str, refs: dict[str, str]) -> AgentError:
@@ -133,7 +131,7 @@ class Modules:
 
     def __init__(self, store: str, root: str, reporter: Reporter) -> None:
         self.store, self.root, self.reporter = store, root, reporter
-        self.found: list[dict[str, str]] = []
+        self.found: list[Submodule] = []
 
     def of(self, mirror: Mirror, objects: Objects, tree: str, prefix: str) -> None:
         """Add the submodules of a tree of that repository, at `prefix` of the whole. Fetches each."""
@@ -154,7 +152,7 @@ class Modules:
                 self.of(other, theirs, inner, f"{path}/")
 
 
-def _opened(mirror: Mirror, commit: str, modules: Modules) -> tuple[Commit, list[dict[str, str]]]:
+def _opened(mirror: Mirror, commit: str, modules: Modules) -> tuple[Commit, list[Submodule]]:
     with closing(Objects(mirror.path)) as objects:
         found = objects.commit(commit)
         modules.of(mirror, objects, found.tree, "")
@@ -189,7 +187,7 @@ def joined(base: str, url: str) -> str:
     return f"ssh://{short['host']}/{short['path']}" if short else url
 
 
-def _since(mirror: Mirror, old: str, new: str, reporter: Reporter) -> dict[str, Any]:
+def _since(mirror: Mirror, old: str, new: str, reporter: Reporter) -> News:
     """The subjects of the commits that `new` has and `old` has not. Without them a pin is still a pin."""
     history = f"{mirror.path.removesuffix('.git')}.history.git"
     try:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from sparkbuild.agent.disk.files import fsync_folder, read_json
 from sparkbuild.agent.disk.held import remove, remove_tree, rename
@@ -21,6 +21,7 @@ from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
     from sparkbuild.agent.docker.engine import Dockerd
+    from sparkbuild.agent.wire.images import ArchiveAbsent, ArchiveFact, ArchiveQuery, Builder, BuildResult, OtherKey
     from sparkbuild.agent.wire.receipts import ArchiveReceipt
 
 RECEIPT_FORMAT = "sparkbuild-archive/v2"
@@ -40,25 +41,25 @@ def config_of(folder: str) -> str:
     return os.path.join(folder, "config.json")
 
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "name", "key"}, and "docker" and "reference" with "builds": true for an image that this node is
-    to build; {"present", "bytes", "layers", "sizes", "gates", "problem", "other", "engine", "built"}.
-
-    The content is hashed once; after that a stamp stands for it, as for artifacts. With a `problem`, `bytes` are those
-    of what is lacking. `other` is the newest archive of the name with another key. `engine` is {"architecture"} or
-    {"silent": why, "next"}. `built`: docker has it as it was built, only the export is lacking.
-    """
+def observe(query: ArchiveQuery) -> ArchiveFact | ArchiveAbsent:
+    """Whether an image is there. Its content is hashed once; after that a stamp stands for it, as for artifacts."""
     folder = folder_of(query["store"], query["name"], query["key"][:12])
     receipt = read_receipt(folder)
     if receipt is None or receipt["key"] != query["key"]:
-        fact: dict[str, Any] = {"present": False, "other": _other(query["store"], query["name"], query["key"])}
+        fact: ArchiveAbsent = {"present": False, "other": _other(query["store"], query["name"], query["key"])}
     else:
         problem, lacking = _problem(query["store"], folder, receipt)
         if not problem:
-            names = ("bytes", "layers", "sizes", "gates")
-            return {"present": True, **{name: receipt[name] for name in names}}  # type: ignore[literal-required]
+            return {
+                "present": True,
+                "bytes": receipt["bytes"],
+                "layers": receipt["layers"],
+                "gates": receipt["gates"],
+            }
         fact = {"present": False, "problem": problem, "bytes": lacking}
-    return {**fact, **_built(query, fact)} if query.get("builds") else fact
+    if query.get("builds"):
+        _add_built(query, fact)
+    return fact
 
 
 def _problem(store: str, folder: str, receipt: ArchiveReceipt) -> tuple[str, int]:
@@ -75,27 +76,28 @@ def _problem(store: str, folder: str, receipt: ArchiveReceipt) -> tuple[str, int
     return first if config else "its layers were removed", sum(lacking.values())
 
 
-def _built(query: dict[str, Any], fact: dict[str, Any]) -> dict[str, Any]:
-    """What is seen of docker where an image is to be built."""
-    engine = engine_of(query["docker"])
-    found = {} if "silent" in engine else _in_docker(query)
-    if not found:
-        return {"engine": engine}
-    stored = all(os.path.exists(layerstore.path_of(query["store"], digest)) for digest in found["layers"])
-    known = {"bytes": 0} if stored and "bytes" not in fact else {}  # how big a layer is, docker does not say
-    return {"engine": engine, "built": True, **known}
+def _add_built(query: ArchiveQuery, fact: ArchiveAbsent) -> None:
+    """Add what is seen of docker where an image is to be built."""
+    fact["engine"] = engine_of(query["docker"])
+    image = None if "silent" in fact["engine"] else _in_docker(query)
+    if image is None:
+        return
+    fact["built"] = True
+    stored = all(os.path.exists(layerstore.path_of(query["store"], digest)) for digest in image["layers"])
+    if stored and "bytes" not in fact:  # how big a layer is, docker does not say
+        fact["bytes"] = 0
 
 
-def _in_docker(query: dict[str, Any]) -> dict[str, Any]:
+def _in_docker(query: ArchiveQuery) -> BuildResult | None:
     from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError  # noqa: PLC0415 - only for what is built
 
     try:
-        return built(Dockerd(query["docker"] or SOCKET), query["reference"], query["key"]) or {}
+        return built(Dockerd(query["docker"] or SOCKET), query["reference"], query["key"])
     except DockerdError:
-        return {}
+        return None
 
 
-def built(engine: Dockerd, reference: str, key: str) -> dict[str, Any] | None:
+def built(engine: Dockerd, reference: str, key: str) -> BuildResult | None:
     """The layers and gates of an image that was built here, by its labels; None when docker does not have it so."""
     from sparkbuild.agent.docker.engine import layers_of  # noqa: PLC0415 - only for what is built
 
@@ -112,8 +114,8 @@ def built(engine: Dockerd, reference: str, key: str) -> dict[str, Any] | None:
     return {"layers": layers, "gates": gates} if labels.get("sparkbuild.layers") == listed else None
 
 
-def engine_of(socket: str) -> dict[str, Any]:
-    """What this node's docker builds for: {"architecture"}, or {"silent": why, "next"} when it cannot be asked."""
+def engine_of(socket: str) -> Builder:
+    """What this node's docker builds for."""
     from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError  # noqa: PLC0415 - only for what is built
     from sparkbuild.agent.docker.images import architecture_of  # noqa: PLC0415 - as above
 
@@ -193,7 +195,7 @@ def read_receipt(folder: str) -> ArchiveReceipt | None:
     return cast("ArchiveReceipt", receipt) if receipt is not None and _is_receipt(receipt) else None
 
 
-def _is_receipt(found: dict[str, Any]) -> bool:
+def _is_receipt(found: Mapping[str, object]) -> bool:
     """Whether a receipt has what is read of it, each of its kind."""
     layers, sizes, at = found.get("layers"), found.get("sizes"), found.get("at")
     if found.get("format") != RECEIPT_FORMAT or not isinstance(layers, list) or not isinstance(sizes, list):
@@ -210,7 +212,7 @@ def _is_receipt(found: dict[str, Any]) -> bool:
     )
 
 
-def _other(store: str, name: str, key: str) -> dict[str, Any] | None:
+def _other(store: str, name: str, key: str) -> OtherKey | None:
     base = os.path.dirname(folder_of(store, name, "x"))
     folders = [os.path.join(base, entry) for entry in os.listdir(base)] if os.path.isdir(base) else []
     receipts = [receipt for folder in folders if (receipt := read_receipt(folder)) and receipt["key"] != key]

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import write_json
 from sparkbuild.agent.disk.held import created, remove_tree
@@ -26,17 +26,16 @@ from sparkbuild.agent.wire.lanelabels import KEY
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.wire.images import AssembleRequest
     from sparkbuild.agent.wire.receipts import ArchiveReceipt
+    from sparkbuild.agent.wire.store import Bytes
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "name", "reference", "key", "parts", "lock", "platform", "python", "debs": [{"sha256",
-    "filename"}], "requirements": text, "folder", "files": {name: base64}, "env", "entrypoint", "command"}.
-
-    `debs` are artifacts in this store; `folder` is where the files go. Result {"bytes"}. Errors: kind "integrity" when
-    a package or wheel is not the locked one or holds a trap, "config" when it does not fit the platform.
+def run(request: AssembleRequest, reporter: Reporter) -> Bytes:
+    """Put the image together. Errors: kind "integrity" when a package or wheel is not the locked one or holds a trap,
+    "config" when it does not fit the platform.
     """
     folder = folder_of(request["store"], request["name"], request["key"][:12])
     base = os.path.dirname(folder)
@@ -55,7 +54,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         return {"bytes": receipt["bytes"]}
 
 
-def _assemble(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveReceipt:
+def _assemble(request: AssembleRequest, part: str, reporter: Reporter) -> ArchiveReceipt:
     work = os.path.join(part, "work")
     os.makedirs(work)
     layers = []
@@ -97,7 +96,7 @@ def _assemble(request: dict[str, Any], part: str, reporter: Reporter) -> Archive
     return receipt
 
 
-def _layers(request: dict[str, Any], work: str, reporter: Reporter) -> list[Layer]:
+def _layers(request: AssembleRequest, work: str, reporter: Reporter) -> list[Layer]:
     """From what changes least to what changes most."""
     architecture = request["platform"].partition("/")[2]
     base, wheels, files = Layer(), Layer(), Layer()
@@ -126,7 +125,7 @@ def _layers(request: dict[str, Any], work: str, reporter: Reporter) -> list[Laye
     return [layer for layer in (base, wheels, files) if layer.entries]
 
 
-def _config(request: dict[str, Any], diff_ids: list[str]) -> bytes:
+def _config(request: AssembleRequest, diff_ids: list[str]) -> bytes:
     """The image's config (OCI image-spec, config.md). Its sha256 is the image id on most stores, so it is canonical."""
     system, _, architecture = request["platform"].partition("/")
     env = {"PATH": _PATH, **request["env"]}
@@ -136,7 +135,7 @@ def _config(request: dict[str, Any], diff_ids: list[str]) -> bytes:
         "sparkbuild.lock": request["lock"],
         "sparkbuild.layers": _text(diff_ids),
     }
-    config: dict[str, Any] = {"Env": [f"{name}={env[name]}" for name in sorted(env)], "Labels": labels}
+    config: dict[str, object] = {"Env": [f"{name}={env[name]}" for name in sorted(env)], "Labels": labels}
     if request["entrypoint"]:
         config["Entrypoint"] = request["entrypoint"]
     if request["command"]:
@@ -152,5 +151,5 @@ def _config(request: dict[str, Any], diff_ids: list[str]) -> bytes:
     return _text(whole).encode()
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

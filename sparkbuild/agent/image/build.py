@@ -21,20 +21,16 @@ from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from sparkbuild.agent.wire.stopping import stoppable
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.wire.images import BuildRequest, BuildResult, ReproRequest
     from sparkbuild.agent.wire.receipts import GateResult
 
 OWNS_STDIN = True
 PART = ".part"  # ends the tag of what has not passed its gates
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "name", "reference", "key", "parts", "lock", "context", "sha256", "base":
-    {"reference", "key", "digest", "login"?: for its registry} | None, "architecture", "network", "args", "secrets",
-    "epoch", "gates", "force"}.
-
-    `context` is a tar in the store. What docker has with this key already is built again only when `force` is set.
-    Result {"layers", "gates"}. Errors: kind "build" when a step or a gate fails, "config" when this node cannot build
-    it, "integrity" for another context or base, "space", "node".
+def run(request: BuildRequest, reporter: Reporter) -> BuildResult:
+    """Build the image, unless docker has it with this key already. Errors: kind "build" when a step or a gate fails,
+    "config" when this node cannot build it, "integrity" for another context or base, "space", "node".
     """
     with (
         locked(os.path.join(request["store"], "archives", request["name"], ".build"), f"image {request['name']}"),
@@ -44,7 +40,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
 
 
 class _Build:
-    def __init__(self, request: dict[str, Any], reporter: Reporter) -> None:
+    def __init__(self, request: BuildRequest, reporter: Reporter) -> None:
         self.request = request
         self.reporter = reporter
         self.engine = DockerWork(request["docker"] or SOCKET, timeout=60.0)
@@ -52,10 +48,10 @@ class _Build:
         self.client = find(request["docker"])
         self.kit = BuildKit(self.client, request, reporter)
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> BuildResult:
         request = self.request
         part = request["reference"] + PART
-        if not request.get("force") and (found := built(self.engine, request["reference"], request["key"])):
+        if not request["force"] and (found := built(self.engine, request["reference"], request["key"])):
             self.reporter.log(f"{request['reference']} is in docker as it was built: nothing is built")
             return found
         context = check_context(request)
@@ -114,7 +110,7 @@ class _Build:
             )
 
 
-def check_engine(request: dict[str, Any]) -> None:
+def check_engine(request: BuildRequest | ReproRequest) -> None:
     """Docker answers, and builds for the wanted architecture without emulation."""
     engine = engine_of(request["docker"])
     if "silent" in engine:
@@ -129,7 +125,7 @@ def check_engine(request: dict[str, Any]) -> None:
         )
 
 
-def check_context(request: dict[str, Any]) -> str:
+def check_context(request: BuildRequest | ReproRequest) -> str:
     """The path of the context, which is what was made."""
     path = inside(request["store"], request["context"])
     found = sha256_of(path)
@@ -145,15 +141,14 @@ def check_context(request: dict[str, Any]) -> str:
     return path
 
 
-def have_base(engine: DockerWork, request: dict[str, Any], reporter: Reporter) -> None:
+def have_base(engine: DockerWork, request: BuildRequest | ReproRequest, reporter: Reporter) -> None:
     """The base is in docker: a pinned one is pulled by its digest when it is not, one of ours must be there."""
     base = request["base"]
     if base is None:
         return
-    if base["digest"]:
+    if base["pinned"]:
         name, _, digest = base["reference"].partition("@")
-        login = str(base.get("login", ""))
-        found: dict[str, Any] | None = have(engine, name, digest, reporter, login=login).image
+        found: dict[str, Any] | None = have(engine, name, digest, reporter, login=base["login"]).image
     else:
         found = engine.image(base["reference"])
     if found is None:

@@ -12,12 +12,15 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from sparkbuild.agent.disk.held import created, remove_tree
 from sparkbuild.agent.docker.program import Client
 from sparkbuild.agent.image.steps import Steps
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.images import BuildInputs
 
 MEMORY = "/dev/shm"  # noqa: S108 - a folder of our own is made in it, with mode 0700
 _SPACE = "no space left on device"
@@ -50,14 +53,14 @@ def secret_files(secrets: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 
 class BuildKit:
-    """Builds for one image. `request` has "name", "network", "args" {name: text}, "secrets" {name: value}, "epoch"."""
+    """Builds for one image."""
 
-    def __init__(self, client: Client, request: Mapping[str, Any], reporter: Reporter) -> None:
+    def __init__(self, client: Client, request: BuildInputs, reporter: Reporter) -> None:
         self.client = client
         self._name = request["name"]
-        self._network = bool(request["network"])
+        self._network = request["network"]
         self._args = {**request["args"], "SOURCE_DATE_EPOCH": str(request["epoch"])}
-        self._secrets: dict[str, str] = request["secrets"]
+        self._secrets = request["secrets"]
         self._epoch = str(request["epoch"])
         self._reporter = reporter
 

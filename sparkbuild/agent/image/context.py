@@ -13,7 +13,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import opentar
 from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, read_json
@@ -24,23 +24,28 @@ from sparkbuild.agent.store.artifacts import path_of
 from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.images import (
+        ContextRequest,
+        ContextResult,
+        ContextSource,
+        Discarded,
+        DiscardRequest,
+        NamedPatch,
+    )  # fmt: skip
+
 _CONTEXT = "context.tar"
 _OLD = 24 * 3600.0  # seconds
 _KEPT_ENV = ("PATH", "HOME", "LANG")
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "name", "key", "dockerfile": text, "sources": [{"component", "archive", "patches": [{"name",
-    "text": base64}]}], "artifacts": [{"sha256", "filename"}], "files": {name: base64}, "epoch"}, or {"store", "name",
-    "discard": the path that it had} to remove it again.
-
-    `archive` is a tar in the store with the sha256 that receipt.json beside it names. `epoch` is the time of all files,
-    unix seconds. Each context has a folder of its own: another operator may be at the same image here, or at the same
-    key, and is left alone. Result {"path" in the store, "sha256", "bytes"}. Errors: kind "integrity" when a source or
-    artifact is not what was pinned, "config" when a patch does not fit.
+def run(request: ContextRequest | DiscardRequest, reporter: Reporter) -> ContextResult | Discarded:
+    """Make a context, or remove it again. Each has a folder of its own: another operator may be at the same image here,
+    or at the same key, and is left alone. Errors: kind "integrity" when a source or artifact is not what was pinned,
+    "config" when a patch does not fit.
     """
     base = os.path.join(request["store"], "contexts", request["name"])
-    if request.get("discard"):
+    if "discard" in request:
         folder = os.path.dirname(inside(request["store"], request["discard"]))
         if os.path.dirname(folder) == inside(request["store"], os.path.join("contexts", request["name"])):
             remove_tree(folder)
@@ -74,7 +79,7 @@ def _sweep(base: str) -> None:
                 remove_tree(path)
 
 
-def _make(request: dict[str, Any], part: str, reporter: Reporter) -> tuple[str, int]:
+def _make(request: ContextRequest, part: str, reporter: Reporter) -> tuple[str, int]:
     work = os.path.join(part, "work")
     os.makedirs(work)
     with ExitStack() as held:
@@ -96,7 +101,7 @@ def _make(request: dict[str, Any], part: str, reporter: Reporter) -> tuple[str, 
     return made
 
 
-def _add_source(tar: ContextTar, store: str, source: dict[str, Any], work: str, held: ExitStack) -> None:
+def _add_source(tar: ContextTar, store: str, source: ContextSource, work: str, held: ExitStack) -> None:
     """Add a source; what must stay open until the context is written is given to `held`."""
     path = inside(store, source["archive"])
     wanted = str((read_json(os.path.join(os.path.dirname(path), "receipt.json")) or {}).get("sha256", ""))
@@ -143,7 +148,7 @@ def _unpack(path: str, folder: str) -> None:
             os.symlink(target, place)
 
 
-def _apply(patch: dict[str, str], component: str, folder: str) -> None:
+def _apply(patch: NamedPatch, component: str, folder: str) -> None:
     """`git apply` of one patch. It must not take the folder for a part of a repository that it lies in: it would then
     leave out, in silence, what that does not have.
     """

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.image.archives import config_of, folder_of, read_receipt
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.images import DescribeRequest, DescribeResult
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "name", "key"}; result {"receipt", "config": text}. Error kind "integrity" when it is gone."""
+
+def run(request: DescribeRequest, reporter: Reporter) -> DescribeResult:
+    """Error kind "integrity" when the image is gone."""
     del reporter
     folder = folder_of(request["store"], request["name"], request["key"][:12])
     receipt = read_receipt(folder)

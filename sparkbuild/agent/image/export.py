@@ -23,15 +23,13 @@ from sparkbuild.agent.wire.lanelabels import KEY
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.wire.images import ExportRequest, ExportResult
     from sparkbuild.agent.wire.receipts import ArchiveReceipt
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "name", "reference", "key", "parts", "lock", "gates", "prebuilt"?}; result {"bytes",
-    "layers"}. `prebuilt`: others made it, and it has no label of ours.
-
-    Errors: kind "integrity" when the image is not the one of that key, or what docker gives is not what it says;
-    "space", "node". What was exported before and is right is not written again.
+def run(request: ExportRequest, reporter: Reporter) -> ExportResult:
+    """Take the image apart. Errors: kind "integrity" when the image is not the one of that key, or what docker gives is
+    not what it says; "space", "node". What was exported before and is right is not written again.
     """
     folder = folder_of(request["store"], request["name"], request["key"][:12])
     base = os.path.dirname(folder)
@@ -52,7 +50,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         return {"bytes": receipt["bytes"], "layers": receipt["layers"]}
 
 
-def _export(request: dict[str, Any], part: str, reporter: Reporter) -> ArchiveReceipt:
+def _export(request: ExportRequest, part: str, reporter: Reporter) -> ArchiveReceipt:
     engine = DockerWork(request["docker"] or SOCKET, timeout=3600.0)  # before the first byte, docker copies all of it
     found = engine.image(request["reference"])
     labels = ((found or {}).get("Config") or {}).get("Labels") or {}

@@ -6,14 +6,15 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from sparkbuild.agent.docker.program import Client
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.wire.images import Gate
     from sparkbuild.agent.wire.receipts import GateResult
 
 LABEL = "sparkbuild.gate"
@@ -28,14 +29,11 @@ def sweep(client: Client, name: str) -> None:
         client.run(["rm", "--force", *found])
 
 
-def run_gates(
-    client: Client, name: str, image: str, gates: Iterable[Mapping[str, Any]], reporter: Reporter
-) -> list[GateResult]:
+def run_gates(client: Client, name: str, image: str, gates: Sequence[Gate], reporter: Reporter) -> list[GateResult]:
     """The results of all gates; each is also in the log."""
-    listed = list(gates)
     results = []
-    for number, gate in enumerate(listed, start=1):
-        reporter.emit("progress", phase=f"gate {gate['id']}", bytes=number, total=len(listed), unit="gates")
+    for number, gate in enumerate(gates, start=1):
+        reporter.emit("progress", phase=f"gate {gate['id']}", bytes=number, total=len(gates), unit="gates")
         result = _run(client, name, image, gate)
         reporter.log(f"gate {result['id']}: {'ok' if result['ok'] else 'failed'}, {result['seconds']} s")
         reporter.log("\n".join(f"  {line}" for line in result["text"].splitlines()))
@@ -57,7 +55,7 @@ def failure(name: str, results: Iterable[GateResult], masked: Callable[[str], st
     )
 
 
-def _run(client: Client, name: str, image: str, gate: Mapping[str, Any]) -> GateResult:
+def _run(client: Client, name: str, image: str, gate: Gate) -> GateResult:
     box = f"sparkbuild-gate-{name}-{os.getpid()}"
     command, *args = gate["command"]
     argv = [client.path, "run", "--rm", "--init", "--name", box, "--label", f"{LABEL}={name}"]
@@ -93,7 +91,7 @@ def _run(client: Client, name: str, image: str, gate: Mapping[str, Any]) -> Gate
     return {"id": gate["id"], "ok": not why, "seconds": seconds, "text": "\n".join([*([why] if why else []), *lines])}
 
 
-def _why(gate: Mapping[str, Any], code: int, said: str, *, late: bool) -> str:
+def _why(gate: Gate, code: int, said: str, *, late: bool) -> str:
     """Why a gate did not pass, "" when it did."""
     if late:
         return f"did not end within {gate['timeout']:g} s"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from sparkbuild.agent.disk.files import read_json
 from sparkbuild.agent.image import tree
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.wire.dockerimages import ImageAbsent, ImageFact, OwnImageQuery, PrebuiltQuery
+    from sparkbuild.agent.wire.images import OtherKey, VenvAbsent, VenvFact, VenvQuery
     from sparkbuild.agent.wire.receipts import ImageReceipt
 
 RECEIPT_FORMAT = "sparkbuild-image/v1"
@@ -19,14 +21,9 @@ def folder_of(store: str, name: str, short_key: str) -> str:
     return os.path.join(store, "images", name, short_key)
 
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "name", "key"}; {"present", "parts", "python", "bytes", "problem", "other"}; with "kind":
-    "docker" see docker.images.
-
-    Present means: built with this key, the interpreter it links to still there, and every file as it was built.
-    `other` is the newest image of the name with another key.
-    """
-    if query.get("kind") in {"docker", "prebuilt"}:
+def observe(query: VenvQuery | OwnImageQuery | PrebuiltQuery) -> VenvFact | VenvAbsent | ImageFact | ImageAbsent:
+    """Whether an image is there: a venv in the store, or, with a `kind`, an image in docker."""
+    if "kind" in query:
         from sparkbuild.agent.docker import images  # noqa: PLC0415 - a node without docker images need not load it
 
         return images.observe(query)
@@ -34,20 +31,12 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
     receipt = read_receipt(folder)
     if receipt is None or receipt.get("key") != query["key"]:
         return {"present": False, "other": _other(query["store"], query["name"], query["key"])}
-    fact: dict[str, Any] = {
-        "present": True,
-        "parts": receipt["parts"],
-        "python": receipt["python"],
-        "bytes": receipt["bytes"],
-    }
-    if not _interpreter_is_there(folder, receipt["python"]):
-        return {
-            **fact,
-            "present": False,
-            "problem": f"its interpreter (Python {receipt['python']}) is gone from this node",
-        }
-    problem = tree.problem(folder)
-    return {**fact, "present": False, "problem": problem} if problem else fact
+    python, problem = receipt["python"], f"its interpreter (Python {receipt['python']}) is gone from this node"
+    if _interpreter_is_there(folder, python):
+        problem = tree.problem(folder)
+    if problem:
+        return {"present": False, "problem": problem}
+    return {"present": True, "python": python, "bytes": receipt["bytes"]}
 
 
 def _interpreter_is_there(folder: str, version: str) -> bool:
@@ -66,7 +55,7 @@ def read_receipt(folder: str) -> ImageReceipt | None:
     return None if receipt is None or receipt.get("format") != RECEIPT_FORMAT else cast("ImageReceipt", receipt)
 
 
-def _other(store: str, name: str, key: str) -> dict[str, Any] | None:
+def _other(store: str, name: str, key: str) -> OtherKey | None:
     """The newest image of this name with another key: what the new one differs from."""
     base = os.path.join(store, "images", name)
     try:

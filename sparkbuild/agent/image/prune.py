@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkbuild.agent.disk.held import remove_tree
 from sparkbuild.agent.docker import buildcache
@@ -13,6 +13,9 @@ from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
 from sparkbuild.agent.image import archives
 from sparkbuild.agent.wire.lanelabels import CREATED, KEY, TRIAL
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.dockerimages import OldImage, PrunedFact, PrunedQuery, PruneResult
 
 _OURS = re.compile(r"sparkbuild/([^/:]+):([0-9a-f]{12})")
 # of a registry: the image's own name, and how its digest begins (app/goals/prebuilt.py)
@@ -29,34 +32,29 @@ class _Image(NamedTuple):
     row: dict[str, Any]
 
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"docker", "keep", "wanted", "spared", "prebuilt": whether images of registries may go, "builds": whether
-    this node builds}: {"old": [{"reference", "bytes"}] that may go, "used": {reference: names of containers} of those
-    that may not, "spared": names of which some would go otherwise, "cache": bytes of BuildKit's cache that may go}, or
-    {"silent": why, "next", "absent"}; `absent`: there is no docker, or none that runs.
-
-    Ours are `sparkbuild/<name>:<key>` with that key in their label, and images of a registry by the name that they have
-    here. Of each name (of a registry: whatever the digest) stay: the `wanted` references, those named last beside them,
-    `keep` in all, and every one that any container, running or not, was made of; of the `spared` names all.
+def observe(query: PrunedQuery) -> PrunedFact:
+    """Which images may go. Ours are `sparkbuild/<name>:<key>` with that key in their label, and images of a registry by
+    the name that they have here, whatever the digest. One that any container, running or not, was made of stays.
     """
     socket = query["docker"] or SOCKET
     engine = Dockerd(socket)
     try:
-        cache = buildcache.unused_bytes(engine) if query.get("builds") else 0
-        return {**_found(engine, query), "cache": cache}
+        cache = buildcache.unused_bytes(engine) if query["builds"] else 0
+        old, used, spared = _chosen(engine, query)
     except DockerdError as error:
         return {"silent": error.problem, "next": error.fields["next"], "absent": not os.path.lexists(socket)}
+    rows: list[OldImage] = [{"reference": image.reference, "bytes": int(image.row.get("Size") or 0)} for image in old]
+    return {"old": rows, "used": used, "spared": spared, "cache": cache}
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request as the query, and "store"; looks again, and takes away the names of those that may go. Docker removes an
-    image with its last name. What was taken apart of an image of a registry, for other nodes, goes with it. Result
-    {"removed": references, "freed": bytes of BuildKit's cache}.
+def run(request: PrunedQuery, reporter: Reporter) -> PruneResult:
+    """Look again, and take away the names of those that may go. Docker removes an image with its last name. What was
+    taken apart of an image of a registry, for other nodes, goes with it.
     """
     engine = DockerWork(request["docker"] or SOCKET)
     engine.sweep_trials()
     removed = []
-    for old in _old(engine, request):
+    for old in _chosen(engine, request)[0]:
         try:
             for name in _names(old.row, old.reference):
                 engine.untag(name)
@@ -67,25 +65,15 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     if any(old.prebuilt for old in removed):
         _drop_archives(request["store"], [old for old in removed if old.prebuilt], reporter)
     freed = 0
-    if request.get("builds") and buildcache.unused_bytes(engine):
+    if request["builds"] and buildcache.unused_bytes(engine):
         freed = buildcache.prune(engine)
         reporter.log(f"removed build cache that nothing used for 7 days: {freed} bytes")
     return {"removed": [old.reference for old in removed], "freed": freed}
 
 
-def _old(engine: Dockerd, query: dict[str, Any]) -> list[_Image]:
-    return _chosen(engine, query)[0]
-
-
-def _found(engine: Dockerd, query: dict[str, Any]) -> dict[str, Any]:
-    old, used, spared = _chosen(engine, query)
-    rows = [{"reference": one.reference, "bytes": int(one.row.get("Size") or 0)} for one in old]
-    return {"old": rows, "used": used, "spared": spared}
-
-
-def _chosen(engine: Dockerd, query: dict[str, Any]) -> tuple[list[_Image], dict[str, list[str]], list[str]]:
+def _chosen(engine: Dockerd, query: PrunedQuery) -> tuple[list[_Image], dict[str, list[str]], list[str]]:
     """Those that may go; the names of containers of those that would, but are used; the names that are spared."""
-    ours = _ours(engine, prebuilt=bool(query.get("prebuilt")))
+    ours = _ours(engine, prebuilt=query["prebuilt"])
     users: dict[str, list[str]] = {}
     for box in engine.containers() if ours else ():
         if TRIAL in (box.get("Labels") or {}) and box.get("State") == CREATED:

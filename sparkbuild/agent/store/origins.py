@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.store.artifacts import keep_if_right
 from sparkbuild.agent.store.download import download
 from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.store.unreached import OFFLINE, is_unreached
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.store import FetchRequest
 
 
 class _Failed(NamedTuple):
@@ -27,7 +30,7 @@ class _Failed(NamedTuple):
         return f"{self.url} ({self.pinned}): {fields['what']}, {fields['found']}{wanted}"
 
 
-def fetch(request: dict[str, Any], part: str, reporter: Reporter) -> None:
+def fetch(request: FetchRequest, part: str, reporter: Reporter) -> None:
     """The content into `part`, see fetch.run for the request. What an earlier try, or another of the URLs, left in
     `part` is gone on from; only the sha256 of the whole proves it. Raises AgentError when no URL gives it.
     """
@@ -45,7 +48,7 @@ def fetch(request: dict[str, Any], part: str, reporter: Reporter) -> None:
     raise _refusal(failed, request["sha256"], remote=bool(request.get("remote")))
 
 
-def _one(url: str, pinned: str, request: dict[str, Any], part: str, reporter: Reporter) -> None:
+def _one(url: str, pinned: str, request: FetchRequest, part: str, reporter: Reporter) -> None:
     resumed = download(url, request["root"], part, reporter, pinned)
     if resumed and sha256_of(part) != request["sha256"]:
         reporter.log("what was there from an earlier try does not fit: once more from the beginning")

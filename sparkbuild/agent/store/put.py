@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.store.kept import keep, resumed
 from sparkbuild.agent.wire.protocol import AgentError, Reporter, heard
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.store import Bytes, PutRequest
+
 OWNS_STDIN = True
 _BLOCK = 1 << 20
 _CALLER_GONE = 143
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "path" in the store, "sha256", "size"}; result {"bytes": received now}.
-
-    The event {"event": "ready", "offset"} asks for the bytes from there on: what an earlier try left is kept, and read
-    into the digest. When the whole does not fit, nothing is kept: the next try begins anew. Error kind "integrity".
+def run(request: PutRequest, reporter: Reporter) -> Bytes:
+    """Take the file; the bytes are those that were received now. The event {"event": "ready", "offset"} asks for the
+    bytes from there on: what an earlier try left is kept, and read into the digest. When the whole does not fit,
+    nothing is kept: the next try begins anew. Error kind "integrity".
     """
-    store, size = request["store"], int(request["size"])
+    store, size = request["store"], request["size"]
     path = inside(store, request["path"])
     if os.path.isabs(request["path"]) or not path.startswith(os.path.normpath(store) + os.sep):
         raise AgentError("a file is put only into the store", found=request["path"], wanted=f"a path in {store}")

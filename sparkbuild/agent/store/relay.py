@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import inside, keep_owner
 from sparkbuild.agent.store.blobs import PART, is_name, is_whole, path_of, send
@@ -15,23 +15,23 @@ from sparkbuild.agent.store.httpd import Request, Server
 from sparkbuild.agent.store.receive import Receiver, Source
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.store import ClearRequest, ClearResult, RelayRequest
+
 BEAT = 0.2  # seconds between two signs of life
 STALE = 14 * 86400  # seconds after which blobs that nobody came back for are removed
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "folder" in the store, "blobs": [{"sha256", "size"}], "token", "listen": [address], "sources":
-    [{"host", "port"}], "clear"?}; `blobs` in the order in which they are wanted, the best of `sources` first.
-
-    Emits {"event": "serving", "ports": {address: port}}, progress "receive", and {"event": "complete", "bytes":
-    received now}, then beats until stdin closes. Without sources, all blobs must be there: error kind
-    "integrity". `clear`: remove these blobs instead, and others that were left long ago.
+def run(request: RelayRequest | ClearRequest, reporter: Reporter) -> ClearResult:
+    """Emits {"event": "serving", "ports": {address: port}}, progress "receive", and {"event": "complete", "bytes":
+    received now}, then beats until stdin closes; or removes blobs. Error kind "integrity" when there are no sources,
+    and blobs are lacking.
     """
     folder = inside(request["store"], request["folder"])
-    blobs = {str(blob["sha256"]): int(blob["size"]) for blob in request["blobs"]}
+    blobs = {blob["sha256"]: blob["size"] for blob in request["blobs"]}
     if not all(map(is_name, blobs)):
         raise AgentError("a blob is named by its sha256", found=repr(next(b for b in blobs if not is_name(b))))
-    if request.get("clear"):
+    if "clear" in request:
         return {"removed": clear(folder, blobs)}
     os.makedirs(folder, exist_ok=True)
     keep_owner(folder)
@@ -47,7 +47,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             next="run again: what is missing is made again",
         )
     reporter.emit("serving", ports=server.ports)
-    sources = [Source(str(one["host"]), int(one["port"]), request["token"]) for one in request["sources"]]
+    sources = [Source(place["host"], place["port"], request["token"]) for place in request["sources"]]
     _Work(folder, missing, sources, reporter, sum(blobs.values())).run()
     while True:  # ends with stdin
         time.sleep(BEAT)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from collections.abc import Mapping
+from typing import TypedDict
+
+Parts = Mapping[str, object]  # the named parts of a key: any JSON, which is compared and shown and nothing else
 
 
-class ImageReceipt(TypedDict, total=False):
+class ImageReceipt(TypedDict):
     """`receipt.json` in an image folder, written last: what the image was made from and how it turned out."""
 
     format: str
     key: str
-    parts: dict[str, Any]
+    parts: Parts
     python: str
     imports: list[str]
     bytes: int
@@ -36,7 +39,7 @@ class ArchiveReceipt(TypedDict):
     name: str
     reference: str
     key: str
-    parts: dict[str, Any]
+    parts: Parts
     lock: str
     layers: list[str]
     sizes: list[int]
@@ -45,3 +48,22 @@ class ArchiveReceipt(TypedDict):
     gates: list[GateResult]
     bytes: int
     at: float
+
+
+class _SourceReceipt(TypedDict):
+    format: str
+    key: str
+    commit: str
+    content: str
+    sha256: str
+    bytes: int
+    files: int
+    time: int
+
+
+class SourceReceipt(_SourceReceipt, total=False):
+    """`receipt.json` of a git source in a store, written last: its archive, and the commits that were seen to be as
+    locked ([commit, unix seconds or 0]); who wrote none of these looked at none.
+    """
+
+    pins: list[tuple[str, int]]

@@ -9,8 +9,10 @@ from functools import partial
 
 import msgspec
 
+from sparkbuild.agent.wire.store import REFS, RefsAsk
 from sparkbuild.app.session import Session
 from sparkbuild.core.errors import SparkbuildError, UpstreamError
+from sparkbuild.core.run import call
 from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.upstream import versions
 from sparkbuild.upstream.registry import Registry
@@ -119,9 +121,8 @@ def _place(lock: SourceLock, name: str, kind: str) -> tuple[str, str]:
 
 def _git(here: Session, lock: SourceLock, name: str) -> _Found:
     source = lock.source(name)
-    request = {"root": str(here.root), "action": "refs", "url": source.repository}
-    refs: dict[str, str] = here.nodes.agent(LOCAL).call("pins", request)["refs"]
-    return compare(source, refs)
+    request = RefsAsk(root=str(here.root), action="refs", url=source.repository)
+    return compare(source, call(here.nodes.agent(LOCAL), REFS, request)["refs"])
 
 
 def compare(source: GitSource, refs: dict[str, str]) -> _Found:

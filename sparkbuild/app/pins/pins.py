@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.store import PIN, PinAsk
 from sparkbuild.core.errors import LockError, UpstreamError
 from sparkbuild.core.run import Run
 from sparkbuild.core.suggest import did_you_mean, nearest
@@ -151,8 +151,7 @@ def _git(name: str, ref: str, lock: SourceLock, run: Run) -> Change:
         what = f"`{key}` cannot be used" if wanted else f"`{ref}` cannot be a branch or a tag"
         raise LockError(what, where=lock.where(key), wanted=wanted)
     old = values.get(f"{name}.commit", "")
-    request = {"root": str(run.root), "action": "pin", "url": url, "ref": ref, "old": old}
-    found: dict[str, Any] = run.call(LOCAL, "pins", request)
+    found = run.call(LOCAL, PIN, PinAsk(root=str(run.root), action="pin", url=url, ref=ref, old=old))
     new = {f"{name}.ref": ref}
     if by_commit:
         asked = values.get(f"{name}.ref", "")
@@ -160,7 +159,10 @@ def _git(name: str, ref: str, lock: SourceLock, run: Run) -> Change:
     new |= {f"{name}.commit": found["commit"], f"{name}.tree": found["tree"], f"{name}.time": str(found["time"])}
     start = f"{name}.submodule."
     for module in found["submodules"]:
-        new |= {f"{start}{module['path']}.{part}": module[part] for part in ("repository", "commit", "tree")}
+        at = f"{start}{module['path']}"
+        new |= {
+            f"{at}.repository": module["repository"], f"{at}.commit": module["commit"], f"{at}.tree": module["tree"]
+        }  # fmt: skip
     gone = tuple(key for key in values if key.startswith(start) and key not in new)
     notes = [found["told"]] if found["told"] else []
     if old and old != found["commit"]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
+from sparkbuild.agent.wire.store import Place
 from sparkbuild.core.interrupt import cancel
 
 
 class Arrival:
     """Blobs on their way to a node. `sources` and `token` are where the node can ask for others of the same holder."""
 
-    def __init__(self, sources: Sequence[dict[str, Any]], token: str) -> None:
+    def __init__(self, sources: Sequence[Place], token: str) -> None:
         self.sources = list(sources)
         self.token = token
         self.received = 0  # bytes over the wire, once all have arrived

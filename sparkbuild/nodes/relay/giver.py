@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted, cancel
-from sparkbuild.core.run import Agent
+from sparkbuild.core.run import Agent, Event, OnEvent
 from sparkbuild.nodes.relay.arrival import Arrival
 
 WAIT = 30.0  # seconds for it to say where it gives out
@@ -24,7 +23,7 @@ class _EndPostError(Exception):
 class Post:
     """The verb says {"event": "serving", "ports": {address: port}} when it gives out, and beats. `ports`: those."""
 
-    def __init__(self, agent: Agent, node: str, verb: str, request: Mapping[str, Any]) -> None:
+    def __init__(self, agent: Agent, node: str, verb: str, request: Mapping[str, object]) -> None:
         self.node = node
         self._verb = verb
         self.ports: dict[str, int] = {}
@@ -35,10 +34,10 @@ class Post:
         self._leave = threading.Event()
         self._error: BaseException | None = None
         self._arrival: Arrival | None = None
-        self._on_event: Callable[[dict[str, Any]], None] | None = None
+        self._on_event: OnEvent | None = None
         self._thread = threading.Thread(target=self._work, name=f"{verb} {node}", daemon=True)
 
-    def watch(self, arrival: Arrival, on_event: Callable[[dict[str, Any]], None]) -> None:
+    def watch(self, arrival: Arrival, on_event: OnEvent) -> None:
         """Tell of what arrives, and whether it does."""
         self._arrival = arrival
         self._on_event = on_event
@@ -82,7 +81,7 @@ class Post:
             if self._arrival is not None and not self._arrival.complete.is_set():
                 self._arrival.fail(self._error or NodeError(f"{self.node} receives no more"))
 
-    def _event(self, event: dict[str, Any]) -> None:
+    def _event(self, event: Event) -> None:
         if self._leave.is_set() or cancel.stopped:
             raise _EndPostError
         kind = event.get("event")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.agent.wire.store import Place
 from sparkbuild.core.errors import NodeError
 from sparkbuild.nodes.ask import survey
 from sparkbuild.nodes.relay import addresses
@@ -45,8 +46,8 @@ class Ways:
         found = addresses.ways(self._fact(giver), self._fact(node), self._nodes.fabrics)
         return bool(found) and found[0][1] >= PER_RECEIVER * receivers
 
-    def sources(self, giver: str, ports: Mapping[str, int], node: str) -> list[dict[str, Any]]:
-        """[{"host", "port"}]: where the node reaches the giver, which listens on these ports (by address), the best
+    def sources(self, giver: str, ports: Mapping[str, int], node: str) -> list[Place]:
+        """Where the node reaches the giver, which listens on these ports (by address), the best
         way first. NodeError when nothing can be carried between them.
         """
         port = ports[LOOPBACK]
@@ -94,5 +95,5 @@ class Ways:
         return self._open.enter_context(forwarded(self._nodes.link(giver), LOOPBACK, port))
 
 
-def _place(host: str, port: int) -> dict[str, Any]:
-    return {"host": host, "port": port}
+def _place(host: str, port: int) -> Place:
+    return Place(host=host, port=port)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from sparkbuild.agent.wire.store import CLEAR, BlobSize, ClearAsk, Place, RelayAsk
 from sparkbuild.core.errors import NodeError, SparkbuildError
+from sparkbuild.core.run import OnEvent, call
 from sparkbuild.nodes.relay.arrival import Arrival
 from sparkbuild.nodes.relay.giver import Post
 from sparkbuild.nodes.relay.reach import Ways
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 INCOMING = "incoming"  # the folder in a node's store where blobs arrive
 
-OnEvent = Callable[[dict[str, Any]], None]
 Note = Callable[[str], None]
 
 
@@ -92,9 +93,9 @@ class Relay:
             post.stop()
         self._ways.close()
         for node, blobs in self._whole.items():
-            request = {"folder": INCOMING, "blobs": msgspec.to_builtins(blobs), "clear": True}
+            request = ClearAsk(folder=INCOMING, blobs=_listed(blobs), clear=True)
             try:
-                self._nodes.agent(node).call("relay", request, final=True)
+                call(self._nodes.agent(node), CLEAR, request, final=True)
             except SparkbuildError:
                 continue  # they stay until the next run: an hour of work is not lost for that
         self._posts, self._whole = {}, {}
@@ -107,14 +108,14 @@ class Relay:
             post.start()
             self._posts[self.holder] = post
 
-    def _post(self, node: str, folder: str, blobs: Sequence[Blob], sources: Sequence[dict[str, Any]]) -> Post:
-        request = {
-            "folder": folder,
-            "blobs": msgspec.to_builtins(blobs),
-            "token": self._token,
-            "listen": self._ways.listen(node),
-            "sources": list(sources),
-        }
+    def _post(self, node: str, folder: str, blobs: Sequence[Blob], sources: Sequence[Place]) -> Post:
+        request = RelayAsk(
+            folder=folder,
+            blobs=_listed(blobs),
+            token=self._token,
+            listen=self._ways.listen(node),
+            sources=list(sources),
+        )
         return Post(self._nodes.agent(node), node, "relay", request)
 
     def _givers(self, node: str) -> list[Post]:
@@ -126,7 +127,7 @@ class Relay:
             return [holder]
         return [*chain[-1:], holder]
 
-    def _all_sources(self, givers: Sequence[Post], node: str) -> tuple[list[dict[str, Any]], NodeError | None]:
+    def _all_sources(self, givers: Sequence[Post], node: str) -> tuple[list[Place], NodeError | None]:
         found, problem = [], None
         for giver in givers:
             try:
@@ -135,7 +136,7 @@ class Relay:
                 problem = error
         return found, problem
 
-    def _sources(self, giver: Post, node: str) -> list[dict[str, Any]]:
+    def _sources(self, giver: Post, node: str) -> list[Place]:
         return self._ways.sources(giver.node, giver.ports, node)
 
     # -- without a way -------------------------------------------------------------------------------------------
@@ -159,3 +160,7 @@ class Relay:
                 arrival.fail(error)
 
         threading.Thread(target=send, daemon=True).start()
+
+
+def _listed(blobs: Iterable[Blob]) -> list[BlobSize]:
+    return [BlobSize(sha256=blob.sha256, size=blob.size) for blob in blobs]

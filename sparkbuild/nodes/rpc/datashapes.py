@@ -36,19 +36,6 @@ class _About(TypedDict, total=False):
     tables: dict[str, _Table]
 
 
-class _Engine(TypedDict, total=False):
-    """docker on a node; see agent.docker.images."""
-
-    architecture: str
-    store: str
-    root: str
-    free: int | None
-    store_free: int | None
-    shared: bool
-    silent: str
-    next: str
-
-
 class _Problem(TypedDict):
     file: str
     text: str
@@ -110,56 +97,6 @@ class Export(_Export, total=False):
     refused: dict[str, str]
 
 
-class Venv(TypedDict):
-    """An image that is a venv; see agent.image.look."""
-
-    present: bool
-    python: str
-    bytes: int
-
-
-class _Layers(TypedDict):
-    present: bool
-    layers: list[str]
-    bytes: int
-
-
-class Layers(_Layers, total=False):
-    """An image as an archive; see agent.image.archives."""
-
-    gates: list[Any] | None
-    engine: _Engine
-
-
-class _InDocker(_Layers):
-    architecture: str
-
-
-class InDocker(_InDocker, total=False):
-    """An image in docker; see agent.docker.images."""
-
-    engine: _Engine
-
-
-class Source(TypedDict):
-    """An exported source; see agent.git.exported."""
-
-    present: bool
-    bytes: int
-    files: int
-
-
-class Artifact(TypedDict):
-    """An artifact; see agent.store.artifacts."""
-
-    present: bool
-    bytes: int
-
-
-class _Other(TypedDict, total=False):
-    parts: dict[str, Any] | None
-
-
 _Evicted = TypedDict("_Evicted", {"at": Time, "for": str})  # "for" is a word of Python
 
 
@@ -174,7 +111,6 @@ class Absent(_Absent, total=False):
     refused: dict[str, str]
     hung: dict[str, str]
     bytes: int
-    other: _Other | None
     parts: dict[str, Any] | None
     busy: str
     begun: bool
@@ -186,30 +122,6 @@ class Absent(_Absent, total=False):
     wanted: int | None
     beside: int | None
     about: _About | None
-    silent: str
-    next: str
-    architecture: str
-    engine: _Engine
-    gates: list[Any] | None
-    missing: list[str] | None
-    arrived: int
-
-
-class _Old(TypedDict):
-    reference: str
-    bytes: int
-
-
-class Pruned(TypedDict, total=False):
-    """See agent.image.prune."""
-
-    old: list[_Old]
-    used: dict[str, list[str]]
-    spared: list[str]
-    cache: int
-    silent: str
-    next: str
-    absent: bool
 
 
 class _Room(TypedDict):

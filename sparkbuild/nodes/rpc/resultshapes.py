@@ -14,12 +14,6 @@ class Facts(TypedDict):
     facts: list[Any]
 
 
-class Bytes(TypedDict):
-    """How many were moved or written."""
-
-    bytes: int
-
-
 class Recorded(TypedDict):
     """A lane, as it is recorded now."""
 

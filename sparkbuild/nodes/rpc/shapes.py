@@ -23,10 +23,6 @@ _AGAIN = "run again; if it stays, the node's store or its docker holds what spar
 
 # by the scheme of the question: what is there, of things that are there or not; and what says something in any case
 _THERE: dict[str, Any] = {
-    "artifact": datashapes.Artifact,
-    "source": datashapes.Source,
-    "archive": datashapes.Layers,
-    "image": None,  # by what it says
     "staged": datashapes.Staged,
     "export": datashapes.Export,
 }
@@ -35,7 +31,6 @@ _TOLD: dict[str, Any] = {
     "node": laneshapes.Node,
     "preflight": laneshapes.Preflight,
     "network": datashapes.Network,
-    "pruned": datashapes.Pruned,
     "room": datashapes.Room,
     "inventory": datashapes.Inventory,
 }
@@ -48,7 +43,6 @@ _RESULTS: dict[str, Any] = {
     "prepare": resultshapes.Prepared,
     "watch": resultshapes.Watched,
     "evict": resultshapes.Evictions,
-    **dict.fromkeys(("fetch", "source", "venv", "assemble"), resultshapes.Bytes),
 }
 _EVENTS: dict[str, Any] = {
     "state": resultshapes.State,
@@ -94,7 +88,7 @@ def _shape(scheme: str, found: Any) -> Any:
         return dict[str, Any]
     if found.get("present") is not True:
         return datashapes.Absent
-    return _THERE[scheme] or (datashapes.InDocker if "layers" in found else datashapes.Venv)
+    return _THERE[scheme]
 
 
 def _check(found: Any, shape: Any, what: str, where: str) -> None:
@@ -110,7 +104,9 @@ def _check(found: Any, shape: Any, what: str, where: str) -> None:
 
 
 def _bounded(shape: type, told: object) -> object:
-    """Msgspec's hook for what it does not know: a time, which JSON has as a number."""
+    """Msgspec's hook for what it does not know: any JSON, and a time, which JSON has as a number."""
+    if shape is object:
+        return told
     if issubclass(shape, float) and isinstance(told, (int, float)) and 0 <= told <= clock.LATEST:
         return shape(told)
     raise ValueError(f"{str(told)[:40]!r} is no time")

@@ -14,11 +14,12 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.store import CHECK, FETCH, CheckAsk, FetchAsk
 from sparkbuild.app.goals.prebuilt import TASK, registry_images
 from sparkbuild.app.session import Session
 from sparkbuild.core import units
 from sparkbuild.core.errors import IntegrityError, LockError, SparkbuildError, UnsureError, UpstreamError
-from sparkbuild.core.run import Progress, Run
+from sparkbuild.core.run import Progress, Run, call
 from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.plugin.adapters.action import _Action
@@ -162,8 +163,8 @@ def _source(lock: SourceLock, name: str, run: Run) -> str:
     pins = [("", source.repository, source.commit, source.tree, source.ref)]
     pins += [(f", submodule {one.path}", one.repository, one.commit, one.tree, "") for one in source.submodules]
     for part, url, commit, tree, ref in pins:
-        request = {"root": str(run.root), "action": "check", "url": url, "commit": commit, "ref": ref}
-        found = run.call(LOCAL, "pins", request)
+        request = CheckAsk(root=str(run.root), action="check", url=url, commit=commit, ref=ref)
+        found = run.call(LOCAL, CHECK, request)
         if tree and found["tree"] != tree:
             raise LockError(
                 f"{name}{part}: the commit has another tree",
@@ -184,14 +185,14 @@ def _source(lock: SourceLock, name: str, run: Run) -> str:
 def _artifact(lock: SourceLock, name: str, store: str, run: Run) -> str:
     """Downloaded whole, into a store of its own: a length or an ETag proves nothing."""
     found = lock.artifact(name)
-    request = {
-        "root": str(run.root),
-        "sha256": found.sha256,
-        "filename": found.filename,
-        "wheel": found.wheel,
-        "url": found.url,
-    }
-    size = int(LocalAgent(LOCAL, store).call("fetch", request)["bytes"])
+    request = FetchAsk(
+        root=str(run.root),
+        sha256=found.sha256,
+        filename=found.filename,
+        wheel=found.wheel,
+        url=found.url,
+    )
+    size = call(LocalAgent(LOCAL, store), FETCH, request)["bytes"]
     with contextlib.suppress(OSError):  # the next one may need the room
         shutil.rmtree(os.path.join(store, "artifacts", found.sha256[:2], found.sha256))
     return f"downloaded anew, {units.size(size)}, its sha256 is the locked"

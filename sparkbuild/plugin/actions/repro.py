@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sparkbuild.agent.wire.images import LayerDifference
 from sparkbuild.app.session import Session
 from sparkbuild.core.errors import NodeError, NotMadeError, SparkbuildError
 from sparkbuild.core.goal import Goal
@@ -72,7 +73,7 @@ def _unasked(need: Goal, verdict: Verdict, task: str) -> SparkbuildError:
     )
 
 
-def dated(different: list[dict[str, Any]], layers: int) -> str:
+def dated(different: list[LayerDifference], layers: int) -> str:
     """The verdict on builds that differ in nothing but times of folders, in one line."""
     paths = list(dict.fromkeys(row["path"] for layer in different for row in layer["files"]))
     named = ", ".join(paths[:_NAMED]) + (", ..." if len(paths) > _NAMED else "")
@@ -83,7 +84,7 @@ def dated(different: list[dict[str, Any]], layers: int) -> str:
     )
 
 
-def told(different: list[dict[str, Any]], most: int) -> str:
+def told(different: list[LayerDifference], most: int) -> str:
     """Layers and files that differ, a line each; at most so many files of a layer."""
     lines = []
     for layer in different:

@@ -66,7 +66,7 @@ class Store:
         return self.path / "sources" / key[:2] / key / "source.tar"
 
     def look(self, source: dict[str, Any]) -> dict[str, Any]:
-        query = {"scheme": "source", "key": key_of(source)}
+        query = {"scheme": "source", "key": key_of(source), "pins": []}
         fact: dict[str, Any] = call("facts", {"store": str(self.path), "queries": [query]}).last["facts"][0]
         return fact
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent.image.prune import observe, run
+from sparkbuild.agent.wire.dockerimages import PrunedQuery
 from sparkbuild.agent.wire.protocol import Reporter
 from tests.agent.fake_docker import Engine, running
 
@@ -29,9 +30,13 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
         yield up
 
 
+def asked(docker: str, **changes: Any) -> PrunedQuery:
+    query = PrunedQuery(store="", docker=docker, keep=2, wanted=[], spared=[], prebuilt=False, builds=False)
+    return {**query, **changes}  # type: ignore[typeddict-item]
+
+
 def look(engine: Engine, *, keep: int = 2, wanted: tuple[str, ...] = (), spared: tuple[str, ...] = ()) -> Any:
-    query = {"docker": engine.path, "keep": keep, "wanted": list(wanted), "spared": list(spared)}
-    return observe(query)
+    return observe(asked(engine.path, keep=keep, wanted=list(wanted), spared=list(spared)))
 
 
 def letters(fact: Any) -> str:
@@ -69,7 +74,7 @@ def test_a_trial_that_a_lost_connection_left_holds_no_image_and_is_removed(engin
         engine.add(letter, state, name=f"box-{letter}", trial="x")
         engine.containers[-1]["ImageID"] = f"sha256:{'a' * 64}" if state == "created" else "sha256:x"
     assert letters(look(engine)) == "ab"
-    done = run({"docker": engine.path, "keep": 2, "wanted": [], "spared": []}, Reporter())
+    done = run(asked(engine.path), Reporter())
     assert len(done["removed"]) == 2
     assert [box["State"] for box in engine.containers] == ["exited"]
 
@@ -80,15 +85,14 @@ def test_of_an_image_that_cannot_be_read_nothing_goes(engine: Engine) -> None:
 
 
 def test_removing(engine: Engine) -> None:
-    request = {"docker": engine.path, "keep": 2, "wanted": [], "spared": []}
-    done = run(request, Reporter())
+    done = run(asked(engine.path), Reporter())
     assert done == {"removed": [f"sparkbuild/eng:{'b' * 12}", f"sparkbuild/eng:{'a' * 12}"], "freed": 0}
     assert letters(look(engine)) == ""
     assert len(engine.images) == 6
 
 
 def test_no_docker_is_told_from_one_that_does_not_answer(engine: Engine, tmp_path: Path) -> None:
-    none = observe({"docker": str(tmp_path / "none"), "keep": 2, "wanted": [], "spared": []})
+    none = observe(asked(str(tmp_path / "none")))
     assert none["absent"] is True
     assert "not installed or not running" in none["silent"]
     engine.broken = True
@@ -106,7 +110,7 @@ def of_a_registry(engine: Engine, letters: str) -> list[str]:
 
 def test_images_of_a_registry_are_old_by_their_repository(engine: Engine) -> None:
     made = of_a_registry(engine, "6789")
-    query = {"docker": engine.path, "keep": 2, "wanted": [made[0]], "spared": ["eng"], "prebuilt": True}
+    query = asked(engine.path, wanted=[made[0]], spared=["eng"], prebuilt=True)
     assert [old["reference"] for old in observe(query)["old"]] == [made[2], made[1]], "the wanted one counts"
     assert observe({**query, "prebuilt": False})["old"] == []
 
@@ -118,8 +122,8 @@ def test_an_image_of_a_registry_goes_with_what_was_made_of_it(engine: Engine, tm
     folders = [tmp_path / "archives" / name.partition("/")[2].partition(":")[0] for name in made]
     for folder in folders:
         folder.mkdir(parents=True)
-    request = {"docker": engine.path, "store": str(tmp_path), "keep": 2, "wanted": [], "spared": ["eng"]}
-    assert run({**request, "prebuilt": True}, Reporter())["removed"] == [made[1], made[0]]
+    request = asked(engine.path, store=str(tmp_path), spared=["eng"], prebuilt=True)
+    assert run(request, Reporter())["removed"] == [made[1], made[0]]
     assert by_hand["RepoTags"] == ["team/vllm:mine"]
     assert by_hand["RepoDigests"], "what somebody gave a name of his own stays as it is"
     assert not [one for one in engine.images if one["Id"].endswith("7" * 64)]
@@ -132,9 +136,9 @@ def test_old_build_cache_goes_on_build_nodes(engine: Engine) -> None:
     for name, age in ages.items():
         used = datetime.fromtimestamp(time.time() - age, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.123456789Z")
         engine.cache.append({"ID": name, "Size": 1000, "LastUsedAt": used, "InUse": name == "c", "Shared": name == "d"})
-    request = {"docker": engine.path, "keep": 4, "wanted": [], "spared": []}
-    assert look(engine, keep=4)["cache"] == 0
-    assert observe({**request, "builds": True})["cache"] == 1000
-    assert run({**request, "builds": True}, Reporter()) == {"removed": [], "freed": 1000}
-    asked = urllib.parse.unquote(engine.asked[-1])
-    assert asked == '/build/prune?all=1&filters={"until": ["604800s"]}'
+    request = asked(engine.path, keep=4, builds=True)
+    assert observe({**request, "builds": False})["cache"] == 0
+    assert observe(request)["cache"] == 1000
+    assert run(request, Reporter()) == {"removed": [], "freed": 1000}
+    last = urllib.parse.unquote(engine.asked[-1])
+    assert last == '/build/prune?all=1&filters={"until": ["604800s"]}'
