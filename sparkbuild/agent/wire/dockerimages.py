@@ -1,7 +1,5 @@
 """What a node is asked about images in its docker: is one there, what does it lack, which older ones may go."""
 
-from __future__ import annotations
-
 from typing import Literal, TypedDict, final
 
 from sparkbuild.agent.wire.receipts import Parts

@@ -1,7 +1,5 @@
 """What a node is asked about images: making them in its store, and what of them is in its store and in its docker."""
 
-from __future__ import annotations
-
 from typing import Literal, TypedDict, final
 
 from sparkbuild.agent.wire.receipts import ArchiveReceipt, GateResult, Parts

@@ -1,7 +1,5 @@
 """Receipts of images on a node: JSON objects, written last, so that what has none is not whole."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TypedDict
 

@@ -1,7 +1,5 @@
 """What a node's store is asked for: artifacts, git sources, and blobs that move from store to store."""
 
-from __future__ import annotations
-
 from typing import Literal, TypedDict, final
 
 from sparkbuild.agent.wire.verbs import Absent, Look, Placed, Verb
