@@ -11,16 +11,43 @@ export SPARKBUILD_TEST_CACHE=$PWD/.sparkbuild/ci/cache
 
 # step NAME COMMAND...: runs one, says how long it took, and ends all at the first that fails.
 step() {
-    local name=$1 began=$SECONDS code=0
+    local name=$1 from=$SECONDS code=0
     shift
     printf '\n== %s: %s\n' "$name" "$*"
     "$@" || code=$?
-    times+=("$(printf '%-10s %4d s' "$name" $((SECONDS - began)))")
+    times+=("$(printf '%-10s %4d s' "$name" $((SECONDS - from)))")
     if ((code)); then
         summary
         printf '%s failed (exit code %d)\n' "$name" "$code" >&2
         exit 1
     fi
+}
+
+# aside NAME COMMAND...: begins one in the background; `joined NAME` waits for it, and prints what it said. A process
+# group of its own, which ends with this program.
+declare -A began=()
+aside() {
+    local name=$1
+    shift
+    mkdir -p "$logs"
+    set -m
+    "$@" >"$logs/$name.log" 2>&1 &
+    set +m
+    began[$name]=$!
+}
+
+joined() {
+    local code=0
+    wait "${began[$1]}" || code=$?
+    unset "began[$1]"
+    cat "$logs/$1.log"
+    return "$code"
+}
+
+ended() {
+    local group
+    for group in "${began[@]}"; do kill -- "-$group" 2>/dev/null || :; done
+    [[ -z $work ]] || rm -rf "$work"
 }
 
 summary() {
@@ -80,7 +107,7 @@ unchanged() {
 # scratch: makes the folder `work`, where tests write: in memory where 4 GB of it are free and as much again is left, else
 # on the disk. It goes with this program.
 work=
-trap '[[ -z $work ]] || rm -rf "$work"' EXIT
+trap ended EXIT
 scratch() {
     local room left
     [[ -z $work ]] || return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests import engine
@@ -23,17 +24,21 @@ def main() -> int:
         print("SPARKBUILD_TEST_CACHE names no folder to keep it in", file=sys.stderr)
         return 2
     cache = Path(named).resolve()
-    engine.environment_python("llamacpp", cache)
-    if engine.base_python((3, 11)):
-        engine.environment_python("harness", cache, (3, 11))
-    engine.model_gguf(cache)
-    if needs.lacking():
-        return 0
-    make_store(cache)
-    if not needs.lacking_nas():
-        engine.locked_python("rack", engine.ROOT / "requirements-rack.lock", sys.executable, cache)
-    code = rack(["engines"])
-    if "--long" in sys.argv[1:]:
+    code, racks = 0, not needs.lacking()
+    with ThreadPoolExecutor(3) as pool:  # each waits for another's server, or for one pip
+        jobs = [pool.submit(engine.environment_python, "llamacpp", cache), pool.submit(engine.model_gguf, cache)]
+        if engine.base_python((3, 11)):
+            jobs.append(pool.submit(engine.environment_python, "harness", cache, (3, 11)))
+        if racks:
+            jobs.append(pool.submit(make_store, cache))
+        if racks and not needs.lacking_nas():
+            lock = engine.ROOT / "requirements-rack.lock"
+            jobs.append(pool.submit(engine.locked_python, "rack", lock, sys.executable, cache))
+        if racks:
+            code = rack(["engines"])
+        for job in jobs:
+            job.result()
+    if racks and "--long" in sys.argv[1:]:
         engine.arm64_wheels("llamacpp", cache)
         code = code or rack(["arm64"])
     return code

@@ -6,11 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from tests import warm
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -48,8 +49,8 @@ class Tool:
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start doit; its output can be read from the pipes."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "doit", *args],
+        return warm.start(
+            ["-m", "doit", *args],
             cwd=self.root,
             env=self.env,
             stdin=subprocess.DEVNULL,

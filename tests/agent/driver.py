@@ -17,6 +17,7 @@ import pytest
 
 from sparkbuild.agent.stage import stage, verify
 from sparkbuild.agent.wire.protocol import Reporter
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
@@ -32,7 +33,11 @@ def start(
     """Start the agent and hand it its request; the caller closes stdin."""
     code = BOOT.format(root=str(ROOT), shim=shim)
     pipe = subprocess.PIPE
-    process = subprocess.Popen([python, "-I", "-c", code, verb], stdin=pipe, stdout=pipe, stderr=pipe)
+    if python == sys.executable:  # a shim finds none of our modules imported
+        modules = () if shim else warm.AGENT
+        process = warm.start(["-I", "-c", code, verb], modules, stdin=pipe, stdout=pipe, stderr=pipe)
+    else:
+        process = subprocess.Popen([python, "-I", "-c", code, verb], stdin=pipe, stdout=pipe, stderr=pipe)
     assert process.stdin is not None
     process.stdin.write(json.dumps(request).encode() + b"\n")
     process.stdin.flush()

@@ -8,13 +8,13 @@ import json
 import random
 import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import warm
 from tests.campaign.checker import View
 from tests.images.packages import ar, tar
 from tests.rack.node import Node
@@ -108,8 +108,8 @@ class Operator(Tool):
     def start(self, *args: str) -> subprocess.Popen[str]:
         """See Tool. In a session of its own, as a terminal would have it."""
         pipe = subprocess.PIPE
-        return subprocess.Popen(
-            [sys.executable, "-c", _IMPATIENT, *args], cwd=self.root, env=self.env,
+        return warm.start(
+            ["-c", _IMPATIENT, *args], cwd=self.root, env=self.env,
             stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
 

@@ -10,13 +10,12 @@ import http.client
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests import bad_engine
+from tests import bad_engine, warm
 from tests.engine import ROOT, healthy
 from tests.rack.engine import _OverSocket
 from tests.rack.node import Node
@@ -74,10 +73,15 @@ class Lanes(Tool):
         """See Tool."""
         if not self.impatient:
             return super().start(*args)
-        command = [sys.executable, "-c", _IMPATIENT, *args]
         pipe = subprocess.PIPE
-        return subprocess.Popen(
-            command, cwd=self.root, env=self.env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        return warm.start(
+            ["-c", _IMPATIENT, *args],
+            cwd=self.root,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
         )
 
     # -- the workspace -------------------------------------------------------------------------------------------
