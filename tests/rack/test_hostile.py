@@ -44,11 +44,13 @@ def users(node: Node) -> Iterator[tuple[User, User]]:
 
 
 def agent(node: Node, user: User, verb: str, request: dict[str, Any]) -> dict[str, Any]:
-    """One call of the agent of this checkout, as that user, on the node. It ends when its stdin does, so that stays."""
+    """One call of the agent of this checkout, as that user, on the node. It ends when its stdin does, so that stays,
+    and holds nothing whose end is waited for here.
+    """
     node.path("/srv/agent.zip").write_bytes(pack.archive())
     code = "import sys; sys.path.insert(0, '/srv/agent.zip'); from sparkbuild.agent.main import main; "
     code += "sys.exit(main(sys.argv[1:2], sys.argv[2].encode() + bytes([10])))"
-    keep = 'sleep 30 | { python3 -I -S -c "$1" "$2" "$3"; kill $$; }'
+    keep = 'sleep 30 2>/dev/null | { python3 -I -S -c "$1" "$2" "$3"; kill $$; }'
     done = user.run(["sh", "-c", keep, "sh", code, verb, json.dumps(request)])
     assert done.out, done
     return dict(json.loads(done.out.splitlines()[-1]))
