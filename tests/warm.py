@@ -121,7 +121,7 @@ class _Copy(subprocess.Popen[Any]):
             for fd in {theirs, stdin, stdout, stderr} - {-1, getattr(self, "_devnull", None)}:
                 os.close(fd)
             if getattr(self, "_devnull", None) is not None:
-                os.close(self._devnull)
+                os.close(self._devnull)  # type: ignore[attr-defined]
         self.pid = _STATUS.unpack(os.read(ours, _STATUS.size))[0]
         self._child_created = True
 
@@ -135,13 +135,13 @@ class _Copy(subprocess.Popen[Any]):
         while self.returncode is None:
             left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
             self._hear(left)
-            if self.returncode is None and left == 0:
+            if left == 0 and self.poll() is None:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return self.returncode
 
     def _hear(self, seconds: float | None) -> None:
         """Take the status, if it comes within that time."""
-        with self._waitpid_lock:
+        with self._waitpid_lock:  # type: ignore[attr-defined]
             if self.returncode is not None or not selected(self._told, seconds):
                 return
             self.returncode = os.waitstatus_to_exitcode(_STATUS.unpack(os.read(self._told, _STATUS.size))[0])
@@ -258,7 +258,7 @@ def _leave(code: int) -> None:
 
     Returns when what was printed cannot be written; Python has words of its own for that.
     """
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
