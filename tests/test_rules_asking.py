@@ -40,10 +40,10 @@ def test_who_asks_over_http() -> None:
 
 
 def test_an_agent_asks_an_engine_in_one_place() -> None:
-    """`unixhttp.Answer` is the agent's HTTP; an engine is asked with it in lane/records.py alone."""
+    """`unixhttp.Answer` is the agent's HTTP; an engine is asked with it in lane/answers.py alone."""
     users = {
         str(path.relative_to(PACKAGE))
         for path in sorted((PACKAGE / "agent/lane").rglob("*.py"))
         if "unixhttp" in path.read_text()
     }
-    assert users == {"agent/lane/records.py"}
+    assert users == {"agent/lane/answers.py"}

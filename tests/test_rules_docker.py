@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OWNERS = {
     # docker may have an image and be unable to tell its layers: who asks must get [], and not an error
-    r"RootFS": {"sparkbuild/agent/docker/engine.py", "sparkbuild/agent/docker/shapes.py"},
+    r"RootFS": {f"sparkbuild/agent/docker/{name}.py" for name in ("answers", "engine", "shapes")},
     # a container inherits its image's labels: whose it is, is asked in one place
     r"sparkbuild\.recipe": {"sparkbuild/agent/wire/lanelabels.py"},
     # what the agent and the operator's side both write or read is spelt once

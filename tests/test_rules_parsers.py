@@ -34,7 +34,7 @@ TESTED = {
     "agent/image/saved.py": "test_images.py",
     "agent/image/wheels.py": "test_images.py",
     "agent/lane/hold.py": "test_peers.py",
-    "agent/lane/records.py": "test_agent_words.py",
+    "agent/lane/answers.py": "test_agent_words.py",
     "agent/ledger/index.py": "test_disk.py",
     "agent/ledger/ledger.py": "test_disk.py",
     "agent/ledger/mountlist.py": "test_store.py",

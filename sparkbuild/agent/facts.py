@@ -5,14 +5,31 @@ from __future__ import annotations
 import gc
 import importlib
 import threading
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.lane.records import runs, shelf_of
 from sparkbuild.agent.machine.procs import Glance
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.docker.ours import Shelf
+    from sparkbuild.agent.wire.nodes import FactsAsk, FactsResult, Query
+    from sparkbuild.agent.wire.verbs import Absent, Placed
+
+    class Request(FactsAsk, Placed):
+        """With where."""
+
+    class Shared(Placed, total=False):
+        """What all looks of one moment share."""
+
+        glance: Glance
+        shelf: Shelf
+
+    class PlacedQuery(Query, Shared):
+        """A question, as what is looked at gets it."""
+
 
 # scheme of the goal (or what else is asked) -> module of this folder; each has observe(query) -> fact
 OBSERVERS = {
@@ -22,7 +39,7 @@ OBSERVERS = {
     "image": "image.look",
     "staged": "stage.verify",
     "export": "export.look",
-    "lane": "lane.records",
+    "lane": "lane.look",
     "node": "node",
     "preflight": "lane.preflight",
     "network": "machine.network",
@@ -37,26 +54,22 @@ ON_DISKS = {"staged", "export"}  # folders that somebody named, each on a disk t
 INTO = {"staged", "export"}  # what is made in a folder that somebody names: a look says what making it would end with
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "queries": [{"scheme", "hurry"?, ...}]}; result {"facts": [...]} in the same order.
-    `hurry`: see patience.hurry.
+def run(request: Request, reporter: Reporter) -> FactsResult:
+    """See FACTS. A query that fails gives an Absent: one bad folder must not hide the rest of the node.
 
-    A query that fails gives {"present": false, "problem": text, "refused"?: the fields of an error of the system}: one
-    bad folder must not hide the rest of the node. One whose disk does not answer gives {"present": false, "hung": the
-    fields of that error}: whether it is there cannot be said.
     Running lanes are asked at the same time as each other: one that hangs must not hold up the rest.
     """
     del reporter
     gc.disable()  # one look and out; what is allocated is the answer
     if any(query.get("hurry") for query in request["queries"]):
         patience.hurry()
-    shared = {"store": request["store"], "docker": request.get("docker", ""), "glance": Glance()}
+    shared: Shared = {"store": request["store"], "docker": request.get("docker", ""), "glance": Glance()}
     if any(query["scheme"] == "lane" and query.get("runtime") == "docker" for query in request["queries"]):
         shared["shelf"] = shelf_of(request)  # docker is asked when the first lane wants to know
-    facts: list[dict[str, Any]] = [{}] * len(request["queries"])
+    facts: list[object] = [None] * len(request["queries"])
     threads = []
 
-    def look(index: int, query: dict[str, Any]) -> None:
+    def look(index: int, query: Query) -> None:
         facts[index] = _observe({**shared, **query})
 
     quiet = []
@@ -74,10 +87,12 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     return {"facts": facts}
 
 
-def _observe(query: dict[str, Any]) -> dict[str, Any]:
-    module = importlib.import_module(f"sparkbuild.agent.{OBSERVERS[query['scheme']]}")
+def _observe(query: PlacedQuery) -> object:
+    observe = importlib.import_module(f"sparkbuild.agent.{OBSERVERS[query['scheme']]}").observe
     try:
-        fact: dict[str, Any] = _bounded(module, query) if query["scheme"] in ON_DISKS else module.observe(query)
+        if query["scheme"] in ON_DISKS:
+            return patience.bounded(lambda: observe(query), about=inside(query["store"], query["dst"]))
+        return observe(query)
     except OSError as error:
         return _failed(error, query)
     except patience.SilentError as error:
@@ -87,15 +102,9 @@ def _observe(query: dict[str, Any]) -> dict[str, Any]:
         return {"present": False, "problem": text}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         return {"present": False, "problem": f"{type(error).__name__}: {error}"}
-    return fact
 
 
-def _bounded(module: ModuleType, query: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = patience.bounded(lambda: module.observe(query), about=inside(query["store"], query["dst"]))
-    return found
-
-
-def _failed(error: OSError, query: dict[str, Any]) -> dict[str, Any]:
+def _failed(error: OSError, query: PlacedQuery) -> Absent:
     """What is known of a thing that may not be looked at, or cannot be."""
     from sparkbuild.agent.machine.oserrors import fields_of  # noqa: PLC0415 - only for a message
 

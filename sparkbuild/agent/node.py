@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from sparkbuild.agent.docker.engine import SOCKET
 from sparkbuild.agent.docker.fact import docker_fact, no_docker
@@ -17,99 +17,103 @@ from sparkbuild.agent.machine.hcas import hcas
 from sparkbuild.agent.machine.mounts import disks
 from sparkbuild.agent.machine.network import interfaces
 from sparkbuild.agent.machine.system import system
-from sparkbuild.agent.machine.together import together
+from sparkbuild.agent.machine.together import Looks
 from sparkbuild.agent.wire.lanelabels import ALIVE
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import DockerFact, LaneRecord, LaneRow, NodeFact
+    from collections.abc import Callable
+
+    from sparkbuild.agent.docker.answers import State
+    from sparkbuild.agent.wire.engine import DockerFact
+    from sparkbuild.agent.wire.nodes import NodeAsk, NodeFact
+    from sparkbuild.agent.wire.records import Holder, LaneRecord, LaneRow
+    from sparkbuild.agent.wire.verbs import Placed
+
+    class Query(NodeAsk, Placed, total=False):
+        """With what all looks of one moment share."""
+
+        glance: procs.Glance
+
+
+T = TypeVar("T")
 
 _PATIENCE = 30.0  # seconds; each look has a shorter limit of its own
 
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "docker"?: socket, "paths", "ports", "images", "glance"?}; a NodeFact.
+def observe(query: Query) -> NodeFact:
+    """See NODE."""
+    glance = query.get("glance") or procs.Glance()
+    looks = Looks(_PATIENCE)
+    in_docker = looks.begin(partial(docker_fact, query.get("docker") or SOCKET, query.get("images", [])))
+    at_paths = looks.begin(partial(disks, query.get("paths", [])))
+    cards, networks, adapters = looks.begin(gpus), looks.begin(interfaces), looks.begin(hcas)
+    on_ports = looks.begin(partial(_holders, query.get("ports", []), glance))
+    problems: dict[str, str] = {}
 
-    `paths` are absolute, `images` references, ids, or names with digest. A docker that does not answer is a problem in
-    `docker`; a look that fails otherwise is one in `problems`, by its name.
-    """
-    glance: procs.Glance = query.get("glance") or procs.Glance()
-    looks: dict[str, Any] = {
-        "docker": partial(docker_fact, query.get("docker") or SOCKET, query.get("images") or []),
-        "disks": partial(disks, query.get("paths") or []),
-        "gpus": gpus,
-        "interfaces": interfaces,
-        "hcas": hcas,
-        "ports": partial(_ports, query.get("ports") or [], glance),
-        "system": system,
-    }
-    found = together(looks, _PATIENCE)
-    problems = {name: _told(error) for name, error in found.items() if isinstance(error, Exception)}
+    def known(name: str, wait: Callable[[], T | Exception], otherwise: Callable[[], T]) -> T:
+        outcome = wait()
+        if isinstance(outcome, Exception):
+            problems[name] = f"{type(outcome).__name__}: {outcome}"
+            return otherwise()
+        return outcome
 
-    def seen(name: str, otherwise: Any) -> Any:
-        return otherwise if name in problems else found[name]
-
-    cards, driver = seen("gpus", ([], ""))
-    docker: DockerFact = seen("docker", no_docker(problems.get("docker", "")))
+    docker = known("docker", in_docker, lambda: no_docker(problems["docker"]))
+    found_gpus, driver = known("gpus", cards, lambda: ([], ""))
     by_recipe, unread = records.every(query["store"])
-    rows = [_row(name, found, docker) for name, found in by_recipe.items()]
-    elsewhere = unrecorded(query["store"], {one.get("log", "") for one in by_recipe.values()}, glance)
-    fact = {
-        **seen("system", {}),
-        "disks": seen("disks", {}),
-        "gpus": cards,
+    rows = [_row(name, record, docker) for name, record in by_recipe.items()]
+    elsewhere = unrecorded(query["store"], {record.get("log", "") for record in by_recipe.values()}, glance)
+    return {
+        **system(),
+        "disks": known("disks", at_paths, dict),
+        "gpus": found_gpus,
         "driver": driver,
-        "interfaces": seen("interfaces", []),
-        "hcas": seen("hcas", []),
+        "interfaces": known("interfaces", networks, list),
+        "hcas": known("hcas", adapters, list),
         "docker": docker,
         "lanes": rows,
         "elsewhere": elsewhere,
-        "unread": [one.text for one in unread],
+        "unread": [record.row for record in unread],
         "strangers": {str(port): who for port, who in strangers(glance).items()},
-        "ports": seen("ports", {}),
+        "ports": known("ports", on_ports, dict),
         "problems": problems,
         "time": time.time(),
     }
-    return dict(cast("NodeFact", fact))
 
 
 def lane_rows(store: str, docker: DockerFact) -> list[LaneRow]:
     """A row for each lane that was ever launched here. `alive` is None where docker does not say."""
-    return [_row(name, found, docker) for name, found in records.every(store)[0].items()]
+    return [_row(name, record, docker) for name, record in records.every(store)[0].items()]
 
 
-def _row(name: str, found: LaneRecord, docker: DockerFact) -> LaneRow:
-    container, again = found.get("container", ""), ""
+def _row(name: str, record: LaneRecord, docker: DockerFact) -> LaneRow:
+    container, again = record.get("container", ""), ""
     alive: bool | None
-    if records.in_docker(found):
-        box = next((one for one in docker["containers"] if one["id"] == container and one["state"] in ALIVE), None)
+    if records.in_docker(record):
+        box = next((box for box in docker["containers"] if box["id"] == container and box["state"] in ALIVE), None)
         alive = None if docker["problem"] else box is not None
-        state = {"Status": box["state"], "StartedAt": box.get("started", "")} if box is not None else {}
-        again = not_serving(state, found)
+        state: State = {"Status": box["state"], "StartedAt": box["started"]} if box is not None else {}
+        again = not_serving(state, record)
     else:
-        alive = records.alive(found)
+        alive = records.alive(record)
     return {
         "recipe": name,
-        "runtime": found.get("runtime", "process"),
+        "runtime": record.get("runtime", "process"),
         "alive": alive,
-        "ready": bool(found.get("ready")),
-        "launched_at": found.get("launched_at", 0.0),
-        "served_at": found.get("served_at"),
-        "stopped_at": found.get("stopped_at"),
-        "protect": bool(found.get("protect")),
-        "port": found.get("port", 0),
-        "model_id": found.get("model_id", ""),
-        "rank": found.get("rank", 0),
-        "pid": found.get("pid", 0),
+        "ready": bool(record.get("ready")),
+        "launched_at": record.get("launched_at", 0.0),
+        "served_at": record.get("served_at"),
+        "stopped_at": record.get("stopped_at"),
+        "protect": bool(record.get("protect")),
+        "port": record.get("port", 0),
+        "model_id": record.get("model_id", ""),
+        "rank": record.get("rank", 0),
+        "pid": record.get("pid", 0),
         "container": container,
-        "launch": found.get("launch", ""),
-        "nodes": [str(node) for node in found.get("parts", {}).get("nodes") or ()],
+        "launch": record.get("launch", ""),
+        "nodes": record["parts"].get("nodes") or [],
         "again": again,
     }
 
 
-def _ports(ports: list[int], glance: procs.Glance) -> dict[str, dict[str, Any] | None]:
+def _holders(ports: list[int], glance: procs.Glance) -> dict[str, Holder | None]:
     return {str(port): procs.holder(port, glance) for port in ports}
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -110,7 +110,7 @@ def occupancy(fact: Mapping[str, Any], *, asked: bool = False, store: str = "") 
         states.append(f"held by process {lane['pid']} of {lane['user'] or 'another user'}{_ports(lane)}, {_of(lane)}")
         if lane["ours"]:
             problems.append(f"process {lane['pid']} is of lane {lane['recipe']}, and no record names it any more")
-    problems += fact.get("unread") or ()
+    problems += [record["text"] for record in fact.get("unread") or ()]
     # a lane that runs as a process holds the node, whatever else docker may not say
     if docker["problem"] and (unsure or (asked and not states) or docker["present"]):
         states.append(_UNASKED)

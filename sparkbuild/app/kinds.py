@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sparkbuild.agent.wire.records import Gate
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Progress, Run
@@ -55,7 +56,7 @@ def kinds(
     return found
 
 
-def check_gates(gates: Sequence[Any], base_url: str, model_id: str, run: Run) -> list[dict[str, Any]]:
+def check_gates(gates: Sequence[Any], base_url: str, model_id: str, run: Run) -> list[Gate]:
     """Serving's checker: run the recipe's gates; records for the lane, GateError when one fails."""
     from sparkbuild.gates.check import check  # noqa: PLC0415 - only when a lane is checked
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.agent.wire.nodes import ROOM
 from sparkbuild.nodes.ask import survey
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def rooms(nodes: Nodes, goals: Iterable[Goal]) -> dict[str, Room]:
     for goal in goals:
         by_node.setdefault(goal.node, []).append(goal)
     paths = {node: sorted({folder_of(nodes, goal) for goal in asked}) for node, asked in by_node.items()}
-    queries = {node: {"scheme": "room", "paths": paths[node]} for node in paths}
+    queries = {node: {"scheme": ROOM, "paths": paths[node]} for node in paths}
     answers = survey(nodes.agent, queries) if queries else {}
     found = {}
     for node, asked in by_node.items():

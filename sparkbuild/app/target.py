@@ -11,7 +11,7 @@ from sparkbuild.core.errors import NotReadyError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.images.venv import folder_in_store
-from sparkbuild.serving.judge import ranks_of
+from sparkbuild.serving.ranks import LaneSeen, ranks_of
 
 if TYPE_CHECKING:
     from sparkbuild.bench.target import BenchTarget
@@ -26,7 +26,7 @@ def bench_target(goal: Goal, look: Callable[[Goal], Verdict], nodes: Nodes) -> I
     from sparkbuild.bench.target import BenchTarget  # noqa: PLC0415 - only when a bench runs
 
     lane, harness = goal.needs
-    head = ranks_of(lane, look(lane).fact or {})[0]
+    head = ranks_of(lane, look(lane).fact or LaneSeen())[0]
     record = head.record
     if not head.alive or record is None:
         raise NotReadyError(f"lane {goal.spec.recipe} does not run", next=f"doit serve:{goal.spec.recipe}")

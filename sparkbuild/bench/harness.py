@@ -7,14 +7,14 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.lanes import TOKENIZER, TokenizerAsk
 from sparkbuild.bench.target import BenchTarget
 from sparkbuild.core import child
 from sparkbuild.core.errors import ChildError, ConfigError, SparkbuildError
-from sparkbuild.core.run import Run
+from sparkbuild.core.run import Event, Run, call
 
 PROGRAMS = ("tool-eval-bench", "llama-benchy")
 
@@ -108,12 +108,12 @@ def fetched(source: str, target: BenchTarget, scratch: Path, run: Run) -> str:
     folder = scratch / "tokenizer-of-node"
     folder.mkdir()
 
-    def take(event: dict[str, Any]) -> None:
+    def take(event: Event) -> None:
         if event.get("event") == "piece":
             with (folder / Path(str(event["name"])).name).open("ab") as file:
                 file.write(base64.b64decode(event["data"]))
 
-    names = run.agent(target.node).call("tokenizer", {"path": source}, take)["names"]
+    names = call(run.agent(target.node), TOKENIZER, TokenizerAsk(path=source), take)["names"]
     return str(folder if len(names) > 1 else folder / names[0])
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import msgspec
 
 from sparkbuild.agent.wire.dockerimages import PREBUILT, ImageAbsent, ImageFact, PrebuiltAsk
+from sparkbuild.agent.wire.engine import ADOPT, AdoptAsk
 from sparkbuild.agent.wire.images import EXPORT, ExportAsk
 from sparkbuild.core import wholefile
 from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
@@ -193,22 +194,13 @@ class PrebuiltKind:
         image: Reference = goal.spec.image
         if not fact.get("pinned"):
             check_disk(node, fact.get("engine"), self._known(goal).bytes, _GZIPPED)
-        request = {
-            "repository": image.repository,
-            "digest": image.digest,
-            "reference": reference(goal.spec.name, goal.key),
-            "pull": True,
-            "login": login_for(image),
-        }
-        found = run.call(node, "adopt", request)
-        known = msgspec.structs.replace(
-            self._known(goal),
-            layers=found["layers"],
-            architecture=found["architecture"],
-            bytes=found["bytes"],
-        )
+        name, login = reference(goal.spec.name, goal.key), login_for(image)
+        ask = AdoptAsk(repository=image.repository, digest=image.digest, reference=name, pull=True, login=login)
+        adopted = run.call(node, ADOPT, ask)
+        layers, architecture, size = adopted["layers"], adopted["architecture"], adopted["bytes"]
+        known = msgspec.structs.replace(self._known(goal), layers=layers, architecture=architecture, bytes=size)
         self._remember(goal, known)
-        return int(found["bytes"]) if found["pulled"] else 0
+        return size if adopted["pulled"] else 0
 
     def _export(self, goal: Goal, holder: str, run: Run) -> None:
         """Its layers as blobs in the holder's store."""

@@ -12,10 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.wire.dockerarchive import Member, head, layer_path, pieces
+from sparkbuild.agent.wire.engine import PULL, Layer, PullAsk
 from sparkbuild.agent.wire.lanelabels import CREATED, TRIAL
 from sparkbuild.core.errors import NodeError, SpaceError
 from sparkbuild.core.interrupt import cancel
-from sparkbuild.core.run import Progress, Run
+from sparkbuild.core.run import Progress, Run, call
 from sparkbuild.images.content import Content
 from sparkbuild.nodes.relay.arrival import Arrival
 from sparkbuild.nodes.relay.relay import INCOMING, Blob, Relay
@@ -42,20 +43,20 @@ def pull(
     """
     shown = _Shown(run, sum(blob.size for blob in missing))
     with relay.carry(node, missing, shown.event, run.note) as arrival:
-        request = {
-            "folder": INCOMING,
-            "reference": reference,
-            "key": key,
-            "architecture": content.architecture,
-            "config": content.config,
-            "layers": [{"sha256": blob.sha256, "size": blob.size} for blob in content.layers],
-            "arriving": [blob.sha256 for blob in missing],
-            "token": arrival.token,
-            "sources": arrival.sources,
-            "containerd": store == "containerd",
-        }
-        found = run.agent(node).call("pull", request, shown.checked(arrival))
-        return 0 if found.get("found") else arrival.wait() + int(found["fetched"])
+        ask = PullAsk(
+            folder=INCOMING,
+            reference=reference,
+            key=key,
+            architecture=content.architecture,
+            config=content.config,
+            layers=[Layer(sha256=blob.sha256, size=blob.size) for blob in content.layers],
+            arriving=[blob.sha256 for blob in missing],
+            token=arrival.token,
+            sources=arrival.sources,
+            containerd=store == "containerd",
+        )
+        pulled = call(run.agent(node), PULL, ask, shown.checked(arrival))
+        return 0 if pulled.get("found") else arrival.wait() + pulled["fetched"]
 
 
 class _Shown:

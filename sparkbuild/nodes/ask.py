@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from sparkbuild.agent.wire.verbs import Look
+from sparkbuild.agent.wire.nodes import FACTS
+from sparkbuild.agent.wire.verbs import Absent, Look
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Agent, Ask, Told
 from sparkbuild.nodes.rpc.shapes import fact_of
+from sparkbuild.nodes.unreached import Unreached
 
 T = TypeVar("T")
 Fact = dict[str, Any]
@@ -22,7 +24,7 @@ def answers(agent: Agent, node: str, queries: Sequence[Mapping[str, Any]]) -> li
     asked.
     """
     plain = [{**query, "scheme": str(query.get("scheme", ""))} for query in queries]  # msgspec takes no kind of str
-    facts = agent.call("facts", {"queries": plain}).get("facts") or []
+    facts = agent.call(FACTS, {"queries": plain}).get("facts") or []
     if len(facts) != len(queries):
         raise NodeError(f"the agent on {node} answered {len(facts)} questions of {len(queries)}")
     found: list[Fact | NodeError] = []
@@ -50,8 +52,21 @@ def answer(agent: Agent, node: str, query: Mapping[str, Any]) -> Fact:
 
 
 def look(agent: Agent, node: str, what: Look[Ask, Told], query: Ask) -> Told:
-    """`answer` with the shapes of what is looked at. The query is made by its constructor: `ListenerAsk(port=80)`."""
-    return cast("Told", answer(agent, node, {"scheme": what, **cast("Mapping[str, Any]", query)}))
+    """`answer` with the shapes of what is looked at. The query is made by its constructor: `ListenerAsk(port=80)`.
+    Where the look has no fact for what is absent, a node that could not look raises as well.
+    """
+    fact = answer(agent, node, {"scheme": what, **cast("Mapping[str, Any]", query)})
+    if what.absent is Absent and fact.get("present", True) is not True:
+        raise NodeError(str(fact.get("problem") or "no answer"))
+    return cast("Told", fact)
+
+
+def look_everywhere(
+    agent: Callable[[str], Agent], what: Look[Ask, Told], queries: Mapping[str, Ask]
+) -> dict[str, Told | Absent | Unreached]:
+    """`survey` with the shapes of what is looked at."""
+    asked = {node: {"scheme": what, **cast("Mapping[str, Any]", query)} for node, query in queries.items()}
+    return cast("dict[str, Told | Absent | Unreached]", survey(agent, asked))
 
 
 def survey(agent: Callable[[str], Agent], queries: Mapping[str, Mapping[str, Any]]) -> dict[str, Fact]:

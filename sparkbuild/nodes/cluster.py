@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.ask import survey
+from sparkbuild.agent.wire.nodes import LISTENER, ListenerAsk
+from sparkbuild.core.errors import NodeError, SparkbuildError
+from sparkbuild.nodes.ask import look
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.nodes.local.ahead import Ahead
 from sparkbuild.nodes.rpc.connection import Connection
@@ -155,10 +156,16 @@ class Nodes:
                 return
         inside = "127.0.0.1" if wildcard else host
         if not forward.is_loopback(host):  # `host` may be a name that the node does not know
-            fact = survey(self.agent, {node: {"scheme": "listener", "port": port}})[node]
-            inside = next(iter(fact.get("addresses") or ()), inside)
+            inside = next(iter(self._listens_on(node, port)), inside)
         with forward.forwarded(self.link(node), inside, port) as (here, at):
             yield _url(here, at)
+
+    def _listens_on(self, node: str, port: int) -> list[str]:
+        """[] also where the node does not say."""
+        try:
+            return look(self.agent(node), node, LISTENER, ListenerAsk(port=port))["addresses"]
+        except SparkbuildError:
+            return []
 
     def target(self, node: str) -> Target:
         """The ssh server of a node that is not this machine. Nothing is connected to; OpenSSH is asked once for it."""

@@ -76,7 +76,7 @@ def lane_goal(
     blocks: dict[str, tuple[Goal, ...]] = {}
     for of_node in staged:
         blocks = {**of_node, **blocks}
-    parts: dict[str, Any] = {
+    parts: dict[str, object] = {
         "runtime": spec.runtime,
         "image": images[0].key.short,
         "staged": {name: "+".join(goal.key.short for goal in goals) for name, goals in blocks.items()},
@@ -121,7 +121,7 @@ def _plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def launch_parts(parts: dict[str, Any]) -> dict[str, Any]:
+def launch_parts(parts: Mapping[str, object]) -> Mapping[str, object]:
     """The parts that decide what runs."""
     return {name: value for name, value in parts.items() if name not in CHECKED_PARTS}
 

@@ -16,7 +16,7 @@ from sparkbuild.core.writable import writing
 
 if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
-    from sparkbuild.serving.judge import Seen
+    from sparkbuild.serving.ranks import Seen
 
 
 def _folder(root: str, *names: str) -> str:
@@ -64,7 +64,7 @@ def elsewhere(goal: Goal, seen: Iterable[Seen], root: str) -> tuple[str, ...]:
     of any rank that lives, whoever launched it.
     """
     named = dict.fromkeys(nodes_of(root, goal.spec.recipe))
-    for one in seen:
-        if one.alive and one.record:
-            named.update(dict.fromkeys(one.record.get("parts", {}).get("nodes") or ()))
+    for rank in seen:
+        if rank.alive:
+            named.update(dict.fromkeys(rank.launched_on))
     return tuple(node for node in named if node not in goal.nodes)

@@ -164,7 +164,7 @@ OURS = {"ours": True, "labels": {"sparkbuild.recipe": "demo"}}
             ["held by process 7 of ann, lane demo without a record, since 1970-01-01 00:00:09 UTC"],
             ["process 7 is of lane demo, and no record names it any more"],
         ),
-        ({"unread": ["lane glm is of user bob"]}, ["free"], ["lane glm is of user bob"]),
+        ({"unread": [{"recipe": "glm", "text": "lane glm is of user bob"}]}, ["free"], ["lane glm is of user bob"]),
         (
             {"strangers": {"8431": "a process of uid 1001"}},
             ["perhaps held: a process of uid 1001 listens on port 8431"],

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from sparkbuild.agent.wire.lanes import LANE, NOTE
+from sparkbuild.agent.wire.nodes import NODE
 from sparkbuild.app import health
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.plan import UNKNOWN
@@ -21,8 +23,9 @@ from sparkbuild.nodes.ask import answer, survey
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.nodes.rpc.reply import Reply
 from sparkbuild.nodes.rpc.shapes import result_of
-from sparkbuild.serving.judge import judge, ranks_of, steps
+from sparkbuild.serving.judge import judge, steps
 from sparkbuild.serving.launch.preflight import refusals
+from sparkbuild.serving.ranks import ranks_of
 from sparkbuild.serving.state import state
 from tests.agent.lane.test_launch_stop import ENGINE
 from tests.serving.lanes import goal
@@ -57,7 +60,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[di
     fixed: dict[str, Any] = {"recipe": "demo", "launch": "l1", "rank": 0, "world_size": 2, "key": "k", "port": port}
     fixed |= {"argv": [sys.executable, str(folder / "engine.py"), str(port)], "env": {}, "host": "127.0.0.1"}
     agent.call("launch", {**fixed, "parts": dict(GOAL.key.parts), "model_id": "m", "lock": "demo@1", "protect": False})
-    query = {"scheme": "lane", "recipe": "demo", "port": port}
+    query = {"scheme": LANE, "recipe": "demo", "port": port}
     try:
         until(lambda: answer(agent, "dgx1", query).get("answers"))
         noted = {
@@ -67,7 +70,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[di
         }
         agent.call("note", {"recipe": "demo", "launch": "l1", "set": noted})
         lanes = [answer(agent, "dgx1", one) for one in (query, {**query, "recipe": "none"})]
-        yield {"lane": lanes, "node": [answer(agent, "dgx1", {"scheme": "node", "paths": [str(folder)]})]}
+        yield {"lane": lanes, "node": [answer(agent, "dgx1", {"scheme": NODE, "paths": [str(folder)]})]}
     finally:
         agent.call("stop", {"recipe": "demo", "grace": 0})
 
@@ -112,7 +115,7 @@ def test_a_lane_with_an_odd_answer(real: dict[str, list[dict[str, Any]]], data: 
     whole = data.draw(st.sampled_from(real["lane"]))
     odd = mutated(whole, data.draw(st.sampled_from(places(whole))), data.draw(ODD))
     agents = {"dgx1": Says(odd), "dgx2": Says(whole)}
-    facts = survey(agents.__getitem__, {node: {"scheme": "lane"} for node in agents})
+    facts = survey(agents.__getitem__, {node: {"scheme": LANE} for node in agents})
     assert facts["dgx2"] == whole
     fact = {"ranks": facts}
     verdict = judge(GOAL, fact, None)
@@ -134,7 +137,7 @@ def test_a_node_with_an_odd_answer(real: dict[str, list[dict[str, Any]]], data: 
     looks = []
     for node, fact in {"dgx1": odd, "dgx2": whole}.items():
         try:
-            looks.append(health.Look(node, answer(Says(fact), node, {"scheme": "node"}), None, 1.0, 2.0, "/srv"))
+            looks.append(health.Look(node, answer(Says(fact), node, {"scheme": NODE}), None, 1.0, 2.0, "/srv"))
         except SparkbuildError as error:
             looks.append(health.Look(node, None, error))
     alone = health.cluster("pair", [looks[1]])["nodes"][0]
@@ -149,7 +152,7 @@ def test_an_odd_answer_says_what_is_odd(real: dict[str, list[dict[str, Any]]]) -
     fact = copy.deepcopy(real["lane"][0])
     del fact["record"]["parts"]
     with pytest.raises(NodeError) as raised:
-        answer(Says(fact), "dgx1", {"scheme": "lane"})
+        answer(Says(fact), "dgx1", {"scheme": LANE})
     assert raised.value.what == "dgx1 gives an odd answer about lane"
     assert raised.value.found == "Object missing required field `parts` - at `$.record`"
     assert raised.value.next.startswith("run again")
@@ -180,7 +183,7 @@ def test_lines_that_are_no_events(line: bytes) -> None:
     [{}, {"record": None}, {"record": {}}, {"record": {"parts": []}}, {"record": {"parts": deep(60, table=True)}}],
 )
 def test_results_of_another_shape(found: dict[str, Any]) -> None:
-    reply = Reply("dgx1", "note")
+    reply = Reply("dgx1", NOTE)
     reply.feed(json.dumps({"event": "result", **found}).encode(), None)
     with pytest.raises(NodeError, match="dgx1 gives an odd answer to 'note'"):
         reply.outcome()
@@ -189,7 +192,7 @@ def test_results_of_another_shape(found: dict[str, Any]) -> None:
 def test_facts_are_asked_for_in_one_place() -> None:
     """Where an answer comes in, its shape is looked at: nobody asks around that."""
     asked = subprocess.run(
-        ["grep", "-rnE", r"call\(\s*\"facts\"", "--include=*.py", str(Path(health.__file__).parents[1])],
+        ["grep", "-rnE", r"call\(\s*(\"facts\"|FACTS)", "--include=*.py", str(Path(health.__file__).parents[1])],
         capture_output=True,
         text=True,
         check=False,

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from sparkbuild.agent.wire.dockerimages import OWN_IMAGE, PREBUILT, PRUNED, EngineRoom, ImageFact
 from sparkbuild.agent.wire.images import ARCHIVE, VENV_IMAGE, ArchiveFact
+from sparkbuild.agent.wire.nodes import NETWORK, ROOM
 from sparkbuild.agent.wire.receipts import GateResult
 from sparkbuild.agent.wire.store import ARTIFACT
 from sparkbuild.app import verification
@@ -112,7 +113,9 @@ FACTS: dict[str, list[Fact]] = {
         }],
         "exports": [{"dst": "/srv/e", "folders": ["/srv/x"], "recipe": "demo"}],
     }],
-    "room": [{"rooms": {"/srv/x": {"free": 5, "total": 10, "device": "5", "held": 0}}}],
+    "room": [{"rooms": {"/srv/x": {
+        "exists": True, "free": 5, "total": 10, "device": "5", "held": 0, "problem": "",
+    }}}],
     "network": [{
         "interfaces": [{"name": "eth0", "up": True, "speed_mbit": 1000, "mtu": 1500, "mac": "x",
                         "addresses": ["10.0.0.11/24"]}],
@@ -123,7 +126,7 @@ FACTS: dict[str, list[Fact]] = {
 }  # fmt: skip
 LOOKS = {
     "archive": ARCHIVE, "sync": OWN_IMAGE, "prebuilt": PREBUILT, "image": VENV_IMAGE, "artifact": ARTIFACT,
-    "pruned": PRUNED,
+    "pruned": PRUNED, "network": NETWORK, "room": ROOM,
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sparkbuild.agent.wire.lanes import LANE
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted, cancel, handling
 from sparkbuild.nodes.ask import everywhere, survey
@@ -142,10 +143,10 @@ def test_a_node_that_cannot_even_be_called() -> None:
 
 def test_a_real_agent(tmp_path: Path) -> None:
     agents = {node: LocalAgent(node, str(tmp_path / node)) for node in ("dgx1", "dgx2")}
-    query = {"scheme": "lane", "recipe": "demo", "port": 0}
+    query = {"scheme": LANE, "recipe": "demo", "port": 0}
     found = survey(agents.__getitem__, dict.fromkeys(agents, query))
     assert [fact["record"] for fact in found.values()] == [None, None]
-    broken = survey(agents.__getitem__, {"dgx1": query, "dgx2": {"scheme": "lane"}})
+    broken = survey(agents.__getitem__, {"dgx1": query, "dgx2": {"scheme": LANE}})
     assert broken["dgx1"]["alive"] is False
     assert "problem" in broken["dgx2"] or "unreachable" in broken["dgx2"]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from sparkbuild.agent import facts
-from sparkbuild.agent.lane import records
+from sparkbuild.agent.lane import answers, records
 from sparkbuild.agent.machine.procs import Glance
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.rpc.reply import Reply
@@ -80,4 +80,4 @@ def test_the_head_of_an_answer_of_an_engine(answer: bytes) -> None:
     from tests.parsers.served import tcp  # noqa: PLC0415 - only here
 
     with tcp(answer) as port, bounded():
-        json.dumps(records._answers({**LANE, "port": port}, ["127.0.0.1"]))  # type: ignore[arg-type]
+        json.dumps(answers.answers({**LANE, "port": port}, ["127.0.0.1"]))  # type: ignore[arg-type]

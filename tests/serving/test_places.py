@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sparkbuild.serving import places
-from sparkbuild.serving.judge import Seen
 from sparkbuild.serving.launch.elsewhere import Elsewhere, text_of_gone
+from sparkbuild.serving.ranks import Seen
 from tests.serving.lanes import goal
 
 Fact = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.serving.judge import Seen
+from sparkbuild.serving.ranks import Seen
 from sparkbuild.serving.state import LaneState, state
 
 Fact = dict[str, Any]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import time
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError, quote
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.docker.answers import CacheRow, CacheUse, Pruned
 
 UNUSED = 7 * 24 * 3600.0  # seconds without a use: what the builds of a week share stays
 
@@ -16,21 +19,20 @@ UNUSED = 7 * 24 * 3600.0  # seconds without a use: what the builds of a week sha
 def unused_bytes(engine: Dockerd) -> int:
     """Bytes of the cache that may go; 0 also where docker does not tell that in time."""
     try:
-        found = engine.get("/system/df?type=build-cache")
+        use = cast("CacheUse", engine.get("/system/df?type=build-cache"))
     except DockerdError:  # before 23, docker counts all of its disk for that, which may take minutes
         return 0
-    rows = found.get("BuildCache")
-    return sum(int(row.get("Size") or 0) for row in rows or () if _may_go(row))
+    return sum(row.get("Size") or 0 for row in use.get("BuildCache") or () if _may_go(row))
 
 
 def prune(engine: DockerWork) -> int:
     """Remove it; the bytes that docker says are free by that."""
     filters = json.dumps({"until": [f"{int(UNUSED)}s"]})
-    done = engine.post(f"/build/prune?all=1&filters={quote(filters)}")
-    return int(done.get("SpaceReclaimed") or 0)
+    done = cast("Pruned", engine.post(f"/build/prune?all=1&filters={quote(filters)}"))
+    return done.get("SpaceReclaimed") or 0
 
 
-def _may_go(row: dict[str, Any]) -> bool:
+def _may_go(row: CacheRow) -> bool:
     used = _seconds(str(row.get("LastUsedAt") or row.get("CreatedAt") or ""))
     # what images share with the cache stays when the cache goes, and frees nothing
     return not row.get("InUse") and not row.get("Shared") and 0 < used < time.time() - UNUSED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.docker import partload
 from sparkbuild.agent.docker.changes import DockerWork
@@ -15,13 +15,18 @@ from sparkbuild.agent.docker.upstream import INDEXES, MANIFESTS, Upstream
 from sparkbuild.agent.wire.dockerarchive import Member, pieces, size_of
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkbuild.agent.docker.answers import Event, Image
+
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class ByDigest(NamedTuple):
-    """An image (ImageInspect), and whether it was pulled just now."""
+    """An image, and whether it was pulled just now."""
 
-    image: dict[str, Any]
+    image: Image
     pulled: bool
 
 
@@ -32,30 +37,30 @@ def have(
     for an image of another architecture, "node" when there is no such image or its registry does not give all of it.
     `login` is the operator's for that registry, see DockerWork.pull.
     """
-    pinned, pulled, told = f"{repository}@{digest}", False, _Told(reporter)
-    found = engine.image(pinned)
-    if found is None and pull:
+    pinned, pulled, progress = f"{repository}@{digest}", False, _PullProgress(reporter)
+    image = engine.image(pinned)
+    if image is None and pull:
         reporter.log(f"pull {pinned}")
-        reporter.log(f"pull {pinned}")
-        engine.pull(repository, digest, told.event, login)
-        found, pulled = engine.image(pinned), True
-    if found is None:
+        engine.pull(repository, digest, progress.event, login)
+        image, pulled = engine.image(pinned), True
+    if image is None:
         raise AgentError(f"{pinned} is not in docker", kind="node", next="run again")
-    if not layers_of(found):
-        _complete(engine, Upstream(repository, login), digest, told.downloaded, reporter)
-        found = engine.image(pinned) or found
-        if not layers_of(found):
+    if not layers_of(image):
+        _complete(engine, Upstream(repository, login), digest, progress.downloaded, reporter)
+        image = engine.image(pinned) or image
+        if not layers_of(image):
             raise DockerdError("its containerd store lacks some of the image's content, also after a load of it")
     wanted = architecture_of(engine)
-    if found["Architecture"] != wanted:
+    architecture = image.get("Architecture", "")
+    if architecture != wanted:
         raise AgentError(
             f"{pinned} is for another architecture than this node",
             kind="config",
-            found=str(found["Architecture"]),
+            found=architecture,
             wanted=wanted,
             next=f"an image for {wanted}, or the digest of one for several architectures",
         )
-    return ByDigest(found, pulled)
+    return ByDigest(image, pulled)
 
 
 def _complete(engine: DockerWork, upstream: Upstream, digest: str, downloaded: set[str], reporter: Reporter) -> None:
@@ -72,8 +77,8 @@ def _complete(engine: DockerWork, upstream: Upstream, digest: str, downloaded: s
         f"docker keeps {count} of {upstream.repository} in another compression: they are downloaded to it as well"
     )
     layers = [
-        Member(partload.blob_path(_hex(one.digest)), one.size, partial(upstream.blob, one.digest, one.size))
-        for one in wanted
+        Member(partload.blob_path(_hex(layer.digest)), layer.size, partial(upstream.blob, layer.digest, layer.size))
+        for layer in wanted
     ]
     blobs = [partload.blob(_hex(config), upstream.config(config)), *layers]
     media_type = str(top.get("mediaType") or (INDEXES[0] if "manifests" in top else MANIFESTS[0]))
@@ -86,7 +91,7 @@ class _Blob(NamedTuple):
     size: int
 
 
-def _of_platform(top: dict[str, Any], architecture: str, digest: str) -> str:
+def _of_platform(top: Mapping[str, object], architecture: str, digest: str) -> str:
     """The digest of the manifest for that architecture, of an index; AgentError (kind "config") without one."""
     for row in _rows(top, "manifests", digest):
         platform = row.get("platform")
@@ -98,28 +103,29 @@ def _of_platform(top: dict[str, Any], architecture: str, digest: str) -> str:
 
 def _contents(data: bytes, digest: str) -> tuple[str, list[_Blob]]:
     """The digest of the config, and the layers, of a manifest."""
-    found = _object(data, digest)
-    return _blob(found.get("config"), digest).digest, [_blob(row, digest) for row in _rows(found, "layers", digest)]
+    manifest = _object(data, digest)
+    layers = [_blob(row, digest) for row in _rows(manifest, "layers", digest)]
+    return _blob(manifest.get("config"), digest).digest, layers
 
 
-def _object(data: bytes, digest: str) -> dict[str, Any]:
+def _object(data: bytes, digest: str) -> Mapping[str, object]:
     try:
-        found = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise _odd(digest, f"no JSON: {str(error)[:100]}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise _odd(digest, "no JSON object")
-    return found
+    return content
 
 
-def _rows(found: dict[str, Any], name: str, digest: str) -> list[dict[str, Any]]:
-    rows = found.get(name)
+def _rows(manifest: Mapping[str, object], name: str, digest: str) -> list[Mapping[str, object]]:
+    rows = manifest.get(name)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise _odd(digest, f"no list `{name}`")
     return rows
 
 
-def _blob(row: Any, digest: str) -> _Blob:
+def _blob(row: object, digest: str) -> _Blob:
     if isinstance(row, dict):
         name, size = row.get("digest"), row.get("size")
         if isinstance(name, str) and _DIGEST.fullmatch(name) and type(size) is int and 0 <= size < 1 << 60:
@@ -140,7 +146,7 @@ def _short(digest: str) -> str:
     return _hex(digest)[:12]
 
 
-class _Told:
+class _PullProgress:
     """Docker's words on a pull as progress."""
 
     def __init__(self, reporter: Reporter) -> None:
@@ -148,12 +154,12 @@ class _Told:
         self._reporter = reporter
         self._layers: dict[str, tuple[int, int]] = {}
 
-    def event(self, event: dict[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """One of docker's events."""
-        detail, layer = event.get("progressDetail") or {}, str(event.get("id", ""))
+        detail, layer = event.get("progressDetail") or {}, event.get("id", "")
         if event.get("status") == "Downloading" and detail.get("total"):
-            self._layers[layer] = (int(detail.get("current", 0)), int(detail["total"]))
-            done, total = (sum(one[index] for one in self._layers.values()) for index in (0, 1))
+            self._layers[layer] = (detail.get("current", 0), detail["total"])
+            done, total = (sum(bytes_[index] for bytes_ in self._layers.values()) for index in (0, 1))
             self._reporter.progress("pull", done, total)
         elif event.get("status") in {"Pull complete", "Already exists"}:
             self._reporter.log(f"docker: {layer} {event['status']}")

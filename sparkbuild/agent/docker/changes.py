@@ -7,12 +7,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.docker.engine import LIMIT, Dockerd, DockerdError, message, quote
 from sparkbuild.agent.docker.shapes import shaped
 from sparkbuild.agent.docker.unixhttp import Answer
 from sparkbuild.agent.wire.lanelabels import CREATED, TRIAL
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.docker.answers import Event
 
 _LONGEST = 1 << 20  # bytes of one event
 
@@ -22,14 +25,14 @@ class DockerWork(Dockerd):
 
     _answer: Answer | None = None
 
-    def pull(self, repository: str, tag: str, on_event: Callable[[dict[str, Any]], None], login: str = "") -> None:
+    def pull(self, repository: str, tag: str, on_event: Callable[[Event], None], login: str = "") -> None:
         """Have docker pull; `on_event` gets what it says ("status", "id", "progressDetail"). `login`: the operator's
         for that registry, as docker's header wants it; it goes to docker's socket and nowhere else.
         """
         headers = {"X-Registry-Auth": login} if re.fullmatch(r"[A-Za-z0-9_=-]+", login) else None
         self._told(f"/images/create?fromImage={quote(repository)}&tag={quote(tag)}", on_event, headers=headers)
 
-    def load(self, pieces: Iterable[bytes], size: int, on_event: Callable[[dict[str, Any]], None]) -> None:
+    def load(self, pieces: Iterable[bytes], size: int, on_event: Callable[[Event], None]) -> None:
         """Have docker load a docker-archive of `size` bytes."""
         self._told("/images/load?quiet=1", on_event, pieces, size)
 
@@ -41,7 +44,7 @@ class DockerWork(Dockerd):
     def _told(
         self,
         target: str,
-        on_event: Callable[[dict[str, Any]], None],
+        on_event: Callable[[Event], None],
         content: bytes | Iterable[bytes] = b"",
         size: int = 0,
         headers: Mapping[str, str] | None = None,
@@ -80,10 +83,11 @@ class DockerWork(Dockerd):
         """Make a container of the image and remove it: on a full disk, docker may list an image that cannot run."""
         self.sweep_trials()
         body = json.dumps({"Image": image, "Cmd": ["/"], "Labels": {TRIAL: image}}).encode()
-        made = self._object(self._do("POST", "/containers/create", {201}, body))
-        if not made.get("Id"):
-            raise self._another_shape("/containers/create", made, "an Id")
-        self._do("DELETE", f"/containers/{quote(made['Id'])}?force=1", {204, 404})
+        answer = self._object(self._do("POST", "/containers/create", {201}, body))
+        container = answer.get("Id")
+        if not isinstance(container, str) or not container:
+            raise self._another_shape("/containers/create", answer, "an Id")
+        self._do("DELETE", f"/containers/{quote(container)}?force=1", {204, 404})
 
     def sweep_trials(self) -> None:
         """Remove trial containers that a lost connection left: each holds its image. One that is just being made by
@@ -93,20 +97,16 @@ class DockerWork(Dockerd):
             if box.get("State") == CREATED:
                 self._do("DELETE", f"/containers/{box['Id']}?force=1", {204, 404, 409})
 
-    def post(self, target: str) -> dict[str, Any]:
+    def post(self, target: str) -> Mapping[str, object]:
         """Have docker do something that answers with JSON."""
         return self._object(self._do("POST", target, {200}))
 
-    def _object(self, answer: bytes) -> dict[str, Any]:
+    def _object(self, answer: bytes) -> Mapping[str, object]:
         try:
             found = shaped(json.loads(answer or b"{}"))
         except (ValueError, RecursionError) as error:
             raise self.silent(error) from None
         return found if isinstance(found, dict) else {}
-
-    def images(self) -> list[dict[str, Any]]:
-        """A short row (ImageList) for each image, also those without a name."""
-        return self.rows("/images/json?all=1")
 
     def _do(self, method: str, target: str, wanted: set[int], content: bytes = b"") -> bytes:
         try:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.verbs import Placed
 
 OWNS_STDIN = True
 _BLOCK = 1 << 18
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> None:
-    """Request {"docker": path of the socket}. The event "ready", then the bytes of both directions as they are, until
+def run(request: Placed, reporter: Reporter) -> None:
+    """The event "ready", then the bytes of both directions as they are, until
     the engine hangs up or stdin is at its end and the engine has answered. Errors are the system's, as numbers: the
     caller words them.
     """
@@ -45,8 +49,6 @@ def _up(engine: socket.socket) -> None:
 
 
 def _end_with_stdout(engine: socket.socket) -> None:
-    import select  # noqa: PLC0415
-
     poll = select.poll()
     poll.register(1, 0)  # POLLERR: nobody reads any more
     poll.poll()

@@ -1,14 +1,16 @@
-"""Asking this node's docker engine, through its socket: containers, images, logs. Reads only; dockerwork.py writes.
+"""Asking this node's docker engine, through its socket: containers, images, logs. Reads only; changes.py writes.
 
 Paths carry no version, so that each engine answers in its own: what is read here is the same from 20.10 to 28.
 """
 
 from __future__ import annotations
 
+import grp
 import json
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any
+import pwd
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent.docker.loglines import frames, lines
 from sparkbuild.agent.docker.shapes import shaped
@@ -16,6 +18,8 @@ from sparkbuild.agent.docker.unixhttp import Answer, NotDockerError
 from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.agent.wire.protocol import AgentError
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.docker.answers import ContainerRow, Image, Info, Inspected, Version
 SOCKET = "/var/run/docker.sock"
 LIMIT = 64 << 20  # bytes of one answer
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/:@")
@@ -44,20 +48,28 @@ class Dockerd:
         self.timeout = timeout
 
     def get(self, path: str) -> dict[str, Any]:
-        """The JSON object that a path answers, its known fields of their types (`shaped`); the path is quoted
-        already.
+        """The JSON object that a path answers, its known fields of the types that answers.py gives them (`shaped`); the
+        path is quoted already.
         """
-        found = self._json(path)
-        if not isinstance(found, dict):
-            raise self._another_shape(path, found, "an object")
-        return found
+        answer = self._json(path)
+        if not isinstance(answer, dict):
+            raise self._another_shape(path, answer, "an object")
+        return answer
 
     def rows(self, path: str) -> list[dict[str, Any]]:
         """The same for a path that answers a list of objects, each of which has its `Id`."""
-        found = self._json(path)
-        if not isinstance(found, list):
-            raise self._another_shape(path, found, "a list")
-        return [row for row in found if isinstance(row, dict) and "Id" in row]
+        answer = self._json(path)
+        if not isinstance(answer, list):
+            raise self._another_shape(path, answer, "a list")
+        return [row for row in answer if isinstance(row, dict) and "Id" in row]
+
+    def version(self) -> Version:
+        """The engine's versions."""
+        return cast("Version", self.get("/version"))
+
+    def info(self) -> Info:
+        """What the engine says of itself and its machine."""
+        return cast("Info", self.get("/info"))
 
     def _json(self, path: str) -> Any:
         try:
@@ -66,37 +78,41 @@ class Dockerd:
         except (OSError, ValueError, RecursionError) as error:
             raise self.silent(error) from None
 
-    def _another_shape(self, path: str, found: Any, wanted: str) -> DockerdError:
-        answered = f"{path.partition('?')[0]} gives {one_line(json.dumps(found), 60)}, not {wanted}"
+    def _another_shape(self, path: str, answer: object, wanted: str) -> DockerdError:
+        answered = f"{path.partition('?')[0]} gives {one_line(json.dumps(answer), 60)}, not {wanted}"
         return DockerdError(f"what answers on {self.socket} is not docker: {answered}")
 
-    def container(self, name_or_id: str) -> dict[str, Any] | None:
-        """All of one container (ContainerInspect), by its name, its id, or 12 or more digits of that. `Id`, `Name`,
-        `Config` and `State` are there.
-        """
+    def container(self, name_or_id: str) -> Inspected | None:
+        """All of one container, by its name, its id, or 12 or more digits of that."""
         name = name_or_id.lstrip("/")  # the engine itself writes names with a slash before them
-        found = self._get_one(f"/containers/{quote(name)}/json", name)
-        if found is not None:
-            state = found.get("State")
-            found = {"Id": "", "Name": "", "Config": {}, **found, "State": state if isinstance(state, dict) else {}}
+        answer = self._get_one(f"/containers/{quote(name)}/json", name)
+        if answer is None:
+            return None
+        state = answer.get("State")
+        known = {"Id": "", "Name": "", "Config": {}, **answer, "State": state if isinstance(state, dict) else {}}
+        container = cast("Inspected", known)
         # The engine also takes any prefix of an id for one: the name "face" would find a stranger's face0ff...
-        if found is None or str(found["Name"]).lstrip("/") == name:
-            return found
-        return found if len(name) >= 12 and str(found["Id"]).startswith(name) else None
+        if container["Name"].lstrip("/") == name:
+            return container
+        return container if len(name) >= 12 and container["Id"].startswith(name) else None
 
-    def image(self, reference: str) -> dict[str, Any] | None:
-        """All of one image (ImageInspect), by name, name@digest or id."""
-        found = self._get_one(f"/images/{quote(reference)}/json", reference)
-        if found is None or not _HEX.issuperset(reference) or len(reference) == 64:
-            return found
+    def image(self, reference: str) -> Image | None:
+        """All of one image, by name, name@digest or id."""
+        image = cast("Image | None", self._get_one(f"/images/{quote(reference)}/json", reference))
+        if image is None or not _HEX.issuperset(reference) or len(reference) == 64:
+            return image
         # as for containers: "cafe" is a name, not the beginning of an id
-        tags = [str(tag).rpartition(":")[0] for tag in found.get("RepoTags") or ()]
-        return found if any(tag == reference or tag.endswith(f"/{reference}") for tag in tags) else None
+        tags = [tag.rpartition(":")[0] for tag in image.get("RepoTags") or ()]
+        return image if any(tag == reference or tag.endswith(f"/{reference}") for tag in tags) else None
 
-    def containers(self, label: str = "") -> list[dict[str, Any]]:
-        """A short row (ContainerList) for each container, running or not; with `label` ("name" or "name=value")."""
+    def images(self, *, every: bool = False) -> list[Image]:
+        """A short row for each image; with `every`, also for those that are only the lower layers of others."""
+        return cast("list[Image]", self.rows(f"/images/json{'?all=1' if every else ''}"))
+
+    def containers(self, label: str = "") -> list[ContainerRow]:
+        """A short row for each container, running or not; with `label` ("name" or "name=value")."""
         chosen = f"&filters={quote(json.dumps({'label': [label]}))}" if label else ""
-        rows = self.rows(f"/containers/json?all=1{chosen}")
+        rows = cast("list[ContainerRow]", self.rows(f"/containers/json?all=1{chosen}"))
         # an engine that does not know the filter gives all
         return [row for row in rows if not label or label.partition("=")[0] in (row.get("Labels") or {})]
 
@@ -104,23 +120,23 @@ class Dockerd:
         """The last `tail` lines (-1: all) of a container's stdout and stderr that are younger than `since` (unix
         seconds); with `follow` goes on until the container ends. Closing the iterator hangs up.
         """
-        found = self.container(container)
-        if found is None:
+        inspected = self.container(container)
+        if inspected is None:
             raise DockerdError(f"there is no container {container}", status=404)
         count = "all" if tail < 0 else str(tail)
         options = f"stdout=1&stderr=1&tail={count}&since={since:.9f}&follow={int(follow)}"
         try:
-            with self._open(f"/containers/{found['Id']}/logs?{options}") as answer:
+            with self._open(f"/containers/{inspected['Id']}/logs?{options}") as answer:
                 if follow:
                     answer.patient()
-                tty = bool(found["Config"].get("Tty"))
+                tty = bool(inspected["Config"].get("Tty"))
                 pieces: Iterable[tuple[int, bytes]]
                 pieces = ((1, block) for block in answer.blocks()) if tty else frames(answer.blocks())
                 yield from lines(pieces)
         except (OSError, ValueError) as error:
             raise self.silent(error) from None
 
-    def _get_one(self, path: str, name: str) -> dict[str, Any] | None:
+    def _get_one(self, path: str, name: str) -> Mapping[str, object] | None:
         if not name:
             return None
         try:
@@ -158,11 +174,11 @@ class Dockerd:
         return DockerdError(f"dockerd does not answer on {self.socket}: {why}", next="systemctl status docker")
 
 
-def layers_of(inspected: dict[str, Any]) -> list[str]:
-    """The layers of an image (ImageInspect), from the bottom. [] when docker cannot tell them: its containerd store may
-    lack a blob of an image that runs all the same.
+def layers_of(image: Image) -> list[str]:
+    """The layers of an image, from the bottom. [] when docker cannot tell them: its containerd store may lack a blob of
+    an image that runs all the same.
     """
-    return list((inspected.get("RootFS") or {}).get("Layers") or ())
+    return list((image.get("RootFS") or {}).get("Layers") or ())
 
 
 def quote(text: str) -> str:
@@ -185,9 +201,6 @@ def message(answer: Answer) -> str:
 
 def _names(socket: str) -> tuple[str, str]:
     """Who we are, and the group that may use the socket."""
-    import grp  # noqa: PLC0415 - only for a message
-    import pwd  # noqa: PLC0415 - "
-
     uid = os.geteuid()
     try:
         user = pwd.getpwuid(uid).pw_name

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError, layers_of
 from sparkbuild.agent.wire.lanelabels import KEY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkbuild.agent.docker.answers import Image, Info
     from sparkbuild.agent.wire.dockerimages import (
         EngineRoom,
         ImageAbsent,
@@ -69,23 +72,22 @@ def observe(query: OwnImageQuery | PrebuiltQuery) -> ImageFact | ImageAbsent:
     }
 
 
-def missing(engine: Dockerd, layers: list[str]) -> list[str]:
+def missing(engine: Dockerd, layers: Sequence[str]) -> list[str]:
     """Those of an image's layers, from the bottom, that docker does not have.
 
     Docker keeps a layer by all that is below it, so a layer counts only on top of the same ones: what matters is how
     many of the lowest layers any other image begins with.
     """
     most = 0
-    rows = engine.rows("/images/json?all=1") if layers else []
-    for row in rows:
-        found = engine.image(str(row["Id"]).partition(":")[2])
-        have = layers_of(found or {})
+    for row in engine.images(every=True) if layers else ():
+        image = engine.image(row["Id"].partition(":")[2])
+        have = layers_of(image) if image else []
         same = next((index for index, pair in enumerate(zip(have, layers, strict=False)) if len(set(pair)) > 1), None)
         most = max(most, min(len(have), len(layers)) if same is None else same)
-    return layers[most:]
+    return list(layers[most:])
 
 
-def problem(found: dict[str, Any] | None, query: Wanted) -> str:
+def problem(found: Image | None, query: Wanted) -> str:
     """What is wrong with an image (ImageInspect); "" when it is right, or not there at all.
 
     A label alone proves nothing: it can be put on any image. So the layers must be those that the label lists, and
@@ -111,7 +113,7 @@ def problem(found: dict[str, Any] | None, query: Wanted) -> str:
     return next((f"{query['reference']} {text}" for wrong, text in told if wrong), "")
 
 
-def _unproven(found: dict[str, Any] | None, reference: str, known_layers: list[str], pinned: str) -> str:
+def _unproven(found: Image | None, reference: str, known_layers: list[str], pinned: str) -> str:
     """Why an image that others made does not count; "" when it does, or is not there at all. Its digest in the registry
     is lost on the way from node to node, but not its layers.
     """
@@ -127,10 +129,10 @@ def _incomplete(reference: str) -> str:
     return f"docker has {reference} without all of its content"
 
 
-def _parts(found: dict[str, Any]) -> Parts | None:
+def _parts(image: Image) -> Parts | None:
     """The key's parts by the label, to tell what is different; only for that."""
     try:
-        parts = json.loads(found["Config"]["Labels"]["sparkbuild.parts"])
+        parts = json.loads(image["Config"]["Labels"]["sparkbuild.parts"])
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
     return parts if isinstance(parts, dict) else None
@@ -156,9 +158,9 @@ def _size(path: str) -> int:
 
 def _engine(engine: Dockerd, store: str) -> EngineRoom:
     """What decides whether the image can be brought here."""
-    info = engine.get("/info")
-    status = info.get("DriverStatus") or []
-    containerd = any("io.containerd.snapshotter" in str(value) for row in status for value in row)
+    info = engine.info()
+    rows = info.get("DriverStatus") or ()
+    containerd = any("io.containerd.snapshotter" in str(value) for row in rows for value in row)
     root = str(info.get("DockerRootDir") or "/var/lib/docker")
     while not os.path.exists(store):  # a store is made when it is first used
         store = os.path.dirname(store)
@@ -174,12 +176,12 @@ def _engine(engine: Dockerd, store: str) -> EngineRoom:
 
 def architecture_of(engine: Dockerd) -> str:
     """What this node's images are for, as images name it: "amd64"."""
-    return _architecture(engine.get("/info"))
+    return _architecture(engine.info())
 
 
-def _architecture(info: dict[str, Any]) -> str:
-    found = str(info.get("Architecture", ""))
-    return _ARCHITECTURES.get(found, found)
+def _architecture(info: Info) -> str:
+    machine = info.get("Architecture", "")
+    return _ARCHITECTURES.get(machine, machine)
 
 
 def _device(path: str) -> int:

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError
-from sparkbuild.agent.wire.lanelabels import ALIVE, BY, KEY, LAUNCH, RECIPE, STORE, is_lanes, name_of, store_id
+from sparkbuild.agent.wire import lanelabels
+from sparkbuild.agent.wire.lanelabels import ALIVE, BY, KEY, LAUNCH, RECIPE, STORE, is_lanes
 from sparkbuild.agent.wire.printable import one_line
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import Box
+    from sparkbuild.agent.docker.answers import ContainerRow, State
+    from sparkbuild.agent.wire.records import Box, LaneRecord
 
 LABEL = 200  # characters of a label that are shown
 
 
-def lanes(engine: Dockerd, entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of some containers (ContainerList) that are lanes'. Raises DockerdError."""
+def lanes(engine: Dockerd, entries: Iterable[ContainerRow]) -> list[ContainerRow]:
+    """Those of some containers that are lanes'. Raises DockerdError."""
     images: dict[str, dict[str, str] | None] = {}
-    found = []
+    lanes_of_ours = []
     for entry in entries:
         labels, image = entry.get("Labels") or {}, str(entry.get("ImageID") or "")
         if RECIPE not in labels:
             continue
         if image not in images:
-            of_it = engine.image(image.partition(":")[2]) if image else {}
-            images[image] = None if of_it is None else (of_it.get("Config") or {}).get("Labels") or {}
-        if is_lanes(labels, images[image], _name(entry)):
-            found.append(entry)
-    return found
+            inspected = engine.image(image.partition(":")[2]) if image else {}
+            images[image] = None if inspected is None else (inspected.get("Config") or {}).get("Labels") or {}
+        if is_lanes(labels, images[image], name_of(entry)):
+            lanes_of_ours.append(entry)
+    return lanes_of_ours
 
 
 class Shelf:
@@ -78,28 +80,31 @@ class Shelf:
         """The one with that id."""
         return next((box for box in self.boxes if container and box["id"] == container), None)
 
-    def state(self, box: Box) -> dict[str, Any]:
-        """Docker's own words about one of them, asked now: "Status", "StartedAt", ...; {} when it does not answer."""
+    def state(self, box: Box) -> State:
+        """Docker's own words about one of them, asked now; {} when it does not answer."""
         try:
-            found = Dockerd(self._socket).container(box["id"])
+            container = Dockerd(self._socket).container(box["id"])
         except DockerdError:
             return {}
-        state = (found or {}).get("State")
-        return state if isinstance(state, dict) else {}
+        return container["State"] if container else {}
 
     def stranger(self, recipe: str) -> str:
         """What stands in the place of the recipe's container and is not ours, in words; "" when nothing does."""
         try:
             engine = Dockerd(self._socket)
-            found = engine.container(name_of(recipe))
-            if found is None:
+            container = engine.container(lanelabels.name_of(recipe))
+            if container is None:
                 return ""
-            entry = {"Labels": found["Config"].get("Labels"), "ImageID": found.get("Image"), "Names": [found["Name"]]}
-            if lanes(engine, [entry]):
+            config = container["Config"]
+            row: ContainerRow = {
+                "Id": container["Id"], "Names": [container["Name"]], "Labels": config.get("Labels") or {},
+                "ImageID": container.get("Image"),
+            }  # fmt: skip
+            if lanes(engine, [row]):
                 return ""
         except DockerdError:
             return ""
-        return f"{found['Id'][:12]} of image {found['Config'].get('Image', '?')}, {found['State'].get('Status', '?')}"
+        return f"{container['Id'][:12]} of image {config.get('Image', '?')}, {container['State'].get('Status', '?')}"
 
     def _look(self) -> None:
         with self._guard:
@@ -123,63 +128,54 @@ class Shelf:
             except DockerdError as error:
                 self._mounts_problem = error.problem
                 return
-            self._mounts = {_name(entry): _sources(entry) for entry in listed if entry.get("State") in ALIVE}
+            self._mounts = {name_of(entry): _sources(entry) for entry in listed if entry.get("State") in ALIVE}
 
 
-def is_alive(box: Box | None) -> bool:
-    """True for a container that holds what a lane holds."""
-    return box is not None and box["state"] in ALIVE
-
-
-def not_serving(state: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    """Why a container that lives is not what its launch started and its gates checked, "" when it is. `state` is
-    docker's. A record of before the time of the start was noted says nothing of it.
+def not_serving(state: State, record: LaneRecord | None) -> str:
+    """Why a container that lives is not what its launch started and its gates checked, "" when it is. A record of
+    before the time of the start was noted says nothing of it.
     """
     at = str(state.get("StartedAt") or "")
     if is_frozen(state):
         return f"it is {state['Status']}"
-    launched = record.get("started", "")
+    launched = record.get("started", "") if record else ""
     if launched and at and at != launched:
         return f"it was started again, by somebody else, at {at[:19].replace('T', ' ')} UTC"
     return ""
 
 
-def is_frozen(state: Mapping[str, Any]) -> bool:
-    """True for a container that lives and cannot serve. `state` is docker's."""
+def is_frozen(state: State) -> bool:
+    """True for a container that lives and cannot serve."""
     return state.get("Status") in {"paused", "restarting"}
 
 
-def is_of_another(box: Box, store: str) -> bool:
-    """True for a container that was launched from another store: by another user, most often."""
-    return box["store"] not in {"", store_id(store)}
-
-
-def _box(entry: dict[str, Any]) -> Box:
+def _box(entry: ContainerRow) -> Box:
     labels = entry.get("Labels") or {}
     return {
-        "id": str(entry["Id"]),
-        "name": _name(entry),
-        "recipe": one_line(str(labels[RECIPE]), LABEL),  # whoever makes a container labels it
-        "key": one_line(str(labels.get(KEY, "")), LABEL),
-        "launch": one_line(str(labels.get(LAUNCH, "")), LABEL),
-        "store": one_line(str(labels.get(STORE, "")), LABEL),
-        "by": one_line(str(labels.get(BY, "")), LABEL),
+        "id": entry["Id"],
+        "name": name_of(entry),
+        "recipe": one_line(labels[RECIPE], LABEL),  # whoever makes a container labels it
+        "key": one_line(labels.get(KEY, ""), LABEL),
+        "launch": one_line(labels.get(LAUNCH, ""), LABEL),
+        "store": one_line(labels.get(STORE, ""), LABEL),
+        "by": one_line(labels.get(BY, ""), LABEL),
         "state": str(entry.get("State", "")),
         "status": str(entry.get("Status", "")),
         "created": created_at(entry),
     }
 
 
-def created_at(entry: dict[str, Any]) -> int:
-    """Unix seconds at which a container of a list was made, 0 when docker does not say."""
-    found = entry.get("Created")
-    return found if isinstance(found, int) else 0
+def created_at(entry: ContainerRow) -> int:
+    """Unix seconds at which a container was made, 0 when docker does not say."""
+    created = entry.get("Created")
+    return created if isinstance(created, int) else 0
 
 
-def _name(entry: dict[str, Any]) -> str:
-    return str((entry.get("Names") or ["/"])[0]).lstrip("/")
+def name_of(entry: ContainerRow) -> str:
+    """A container's name, "" for one that docker is removing."""
+    return (entry.get("Names") or [""])[0].lstrip("/")
 
 
-def _sources(entry: dict[str, Any]) -> list[str]:
-    found = (str(mount.get("Source") or "") for mount in entry.get("Mounts") or ())
-    return [os.path.normpath(source) for source in found if source.startswith("/")]
+def _sources(entry: ContainerRow) -> list[str]:
+    sources = (str(mount.get("Source") or "") for mount in entry.get("Mounts") or ())
+    return [os.path.normpath(source) for source in sources if source.startswith("/")]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import remove
@@ -26,6 +26,10 @@ from sparkbuild.agent.store.receive import Receiver, Source
 from sparkbuild.agent.wire.dockerarchive import pieces, size_of
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.docker.answers import Event
+    from sparkbuild.agent.wire.engine import PullRequest, PullResult
+
 NAME = "\0sparkbuild-pull"  # freed by the kernel with its holder, as in hold.py
 TRIES = 4
 BIG = 2 << 30  # bytes of layers that are worth keeping by a name of their own
@@ -33,15 +37,9 @@ _PAUSES = (1.0, 3.0, 8.0)  # seconds before docker is asked again: it may be sta
 _FULL = re.compile(r"no space left|disk quota|not enough space", re.IGNORECASE)
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "folder" in the store, "reference", "key", "architecture", "config": text, "layers":
-    [{"sha256", "size"}] from the bottom, "arriving": names of layers that are on their way into the folder, "token",
-    "sources": [{"host", "port"}] of layers that docker wants beyond those, "containerd": whether that is docker's
-    store, "big"?: bytes}.
-
-    Result {"layers": ids, "fetched": bytes of layers beyond `arriving`, "found"?}. Emits progress "docker". Waits while
-    another pull is at work on this node, and does nothing (`found`) when that has brought the image. Errors: kind
-    "space", "integrity", "node".
+def run(request: PullRequest, reporter: Reporter) -> PullResult:
+    """See PULL. Emits progress "docker". Waits while another pull is at work on this node, and does nothing when that
+    has brought the image. Errors: kind "space", "integrity", "node".
     """
     threading.Thread(target=_beat, args=(reporter,), daemon=True).start()
     with _alone(reporter):
@@ -62,16 +60,16 @@ class _HasLayerError(Exception):
 class _Pull:
     """One image on its way into docker."""
 
-    def __init__(self, request: dict[str, Any], reporter: Reporter) -> None:
+    def __init__(self, request: PullRequest, reporter: Reporter) -> None:
         self._request = request
         self._reporter = reporter
         self._engine = DockerWork(request["docker"] or SOCKET)
         self._folder = inside(request["store"], request["folder"])
         self._arriving = set(request["arriving"])
         self._token = secrets.token_hex(16)
-        sources = [Source(str(one["host"]), int(one["port"]), request["token"]) for one in request["sources"]]
+        sources = [Source(giver["host"], giver["port"], request["token"]) for giver in request["sources"]]
         self._receiver = Receiver(self._folder, sources, lambda _count: None)
-        layers = [(str(layer["sha256"]), int(layer["size"])) for layer in request["layers"]]
+        layers = [(layer["sha256"], layer["size"]) for layer in request["layers"]]
         self._image = Image(request["config"].encode(), layers)
         self._total = sum(size for sha256, size in layers if sha256 in self._arriving)
         self._query: Wanted = {
@@ -87,12 +85,12 @@ class _Pull:
         self._extra: set[str] = set()  # layers that were received here, beyond those that arrive
         self._progress: dict[str, tuple[int, int]] = {}
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> PullResult:
         engine, reference = self._engine, self._request["reference"]
-        found = engine.image(reference)
-        if found is not None and not problem(found, self._query):
+        image = engine.image(reference)
+        if image is not None and not problem(image, self._query):
             self._reporter.log(f"{reference} is there")
-            return {"layers": layers_of(found), "fetched": 0, "found": True}
+            return {"layers": layers_of(image), "fetched": 0, "found": True}
         os.makedirs(self._folder, exist_ok=True)
         registry = Registry(self._folder, self._token, self._fetch)
         try:
@@ -101,18 +99,18 @@ class _Pull:
             name = self._loaded(registry)
         if self._total:  # of a small layer, docker need not say that it came
             self._reporter.progress("docker", self._total, self._total)
-        found = engine.image(name)
-        if found is not None and not layers_of(found):
+        image = engine.image(name)
+        if image is not None and not layers_of(image):
             self._complete(name)
-            found = engine.image(name)
-        why = "" if found is None else problem(found, {**self._query, "reference": name})
-        if found is None or why:
+            image = engine.image(name)
+        why = "" if image is None else problem(image, {**self._query, "reference": name})
+        if image is None or why:
             raise AgentError(why or f"docker took {name} and does not have it", kind="integrity")
-        self._trial(found["Id"])
+        self._trial(image["Id"])
         if name != reference:
-            engine.tag(found["Id"], reference)
+            engine.tag(image["Id"], reference)
         self._clean()
-        return {"layers": layers_of(found), "fetched": self._fetched}
+        return {"layers": layers_of(image), "fetched": self._fetched}
 
     def _pulled(self, registry: Registry) -> str:
         """Pull it; the name it has then."""
@@ -197,11 +195,11 @@ class _Pull:
             self._drop_wrong()
             time.sleep(_PAUSES[turn])
 
-    def _said(self, event: dict[str, Any]) -> None:
-        status, layer = str(event.get("status", "")), str(event.get("id", ""))
+    def _said(self, event: Event) -> None:
+        status, layer = event.get("status", ""), event.get("id", "")
         detail = event.get("progressDetail") or {}
         if status == "Downloading" and detail.get("total"):
-            self._progress[layer] = (int(detail.get("current", 0)), int(detail["total"]))
+            self._progress[layer] = (detail.get("current", 0), detail["total"])
         elif status in {"Pull complete", "Already exists", "Download complete"}:
             self._reporter.log(f"docker: {layer} {status}")
             self._progress[layer] = (self._progress.get(layer, (0, 0))[1],) * 2
@@ -259,11 +257,11 @@ class _Pull:
         """Take away the names of this pull, and of those that were broken off; and what nobody else clears."""
         for sha256 in self._extra - self._arriving:
             remove(path_of(self._folder, sha256))
-        for row in self._engine.images():
+        for row in self._engine.images(every=True):
             for name in [*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ())]:
-                if is_left(str(name)):
+                if is_left(name):
                     with suppress(DockerdError):
-                        self._engine.untag(str(name))
+                        self._engine.untag(name)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What docker's answers are made of: a field that has another shape than the API says counts as one that is not there.
+"""Holding docker's answers against answers.py: a field of another type than the API says counts as not there.
 
 Whatever sits behind the socket (another engine, a proxy, a newer version) may say anything; who reads a field can then
 rely on its type, and asks only whether it is there.
@@ -12,16 +12,17 @@ _OBJECT, _LIST, _TEXT, _NUMBER = (dict,), (list,), (str,), (int,)
 # Type of a field, and of its items where it is a list. Names mean the same wherever they stand, but for `State`: a word
 # in a list of containers, an object of one container.
 _FIELDS: dict[str, tuple[tuple[type, ...], tuple[type, ...]]] = {
-    **dict.fromkeys(("Config", "Labels", "RootFS", "HostConfig", "Runtimes"), (_OBJECT, ())),
-    **dict.fromkeys(("Mounts", "Devices", "DeviceRequests"), (_LIST, _OBJECT)),
+    **dict.fromkeys(
+        ("Config", "Labels", "RootFS", "HostConfig", "Runtimes", "Metadata", "progressDetail"), (_OBJECT, ())
+    ),
+    **dict.fromkeys(("Mounts", "Devices", "DeviceRequests", "BuildCache"), (_LIST, _OBJECT)),
     **dict.fromkeys(
         ("Names", "RepoTags", "RepoDigests", "Layers", "Env", "Entrypoint", "Cmd", "CDISpecDirs", "SecurityOptions",
          "DeviceIDs"), (_LIST, _TEXT)
     ),
-    "Capabilities": (_LIST, _LIST),
-    **dict.fromkeys(("Size", "Pid", "current", "total"), (_NUMBER, ())),
-    **dict.fromkeys(("Id", "Name", "id", "status", "stream"), (_TEXT, ())),
-    "progressDetail": (_OBJECT, ()),
+    **dict.fromkeys(("Capabilities", "DriverStatus"), (_LIST, _LIST)),
+    **dict.fromkeys(("Size", "Pid", "SpaceReclaimed", "current", "total"), (_NUMBER, ())),
+    **dict.fromkeys(("Id", "Name", "Architecture", "id", "status", "stream"), (_TEXT, ())),
     "State": ((str, dict), ()),
     "Created": ((int, str), ()),
 }  # fmt: skip
@@ -36,11 +37,14 @@ def shaped(value: Any, depth: int = 0) -> Any:
         return [shaped(item, depth + 1) for item in value]
     if not isinstance(value, dict):
         return value
-    found = {}
+    answer: dict[str, object] = {}
     for name, field in value.items():
         types, items = _FIELDS.get(name, ((), ()))
         if types and (not isinstance(field, types) or isinstance(field, bool)):
             continue
-        kept = [item for item in field if isinstance(item, items)] if items else field
-        found[name] = kept if name == "Labels" else shaped(kept, depth + 1)
-    return found
+        if name == "Labels":  # whoever makes a container names its labels: none of these is a field of docker's
+            answer[name] = {label: text for label, text in field.items() if isinstance(text, str)}
+        else:
+            kept = [item for item in field if isinstance(item, items)] if items else field
+            answer[name] = shaped(kept, depth + 1)
+    return answer

@@ -21,6 +21,7 @@ from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from sparkbuild.agent.wire.stopping import stoppable
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.docker.answers import Image
     from sparkbuild.agent.wire.images import BuildRequest, BuildResult, ReproRequest
     from sparkbuild.agent.wire.receipts import GateResult
 
@@ -148,7 +149,7 @@ def have_base(engine: DockerWork, request: BuildRequest | ReproRequest, reporter
         return
     if base["pinned"]:
         name, _, digest = base["reference"].partition("@")
-        found: dict[str, Any] | None = have(engine, name, digest, reporter, login=base["login"]).image
+        found: Image | None = have(engine, name, digest, reporter, login=base["login"]).image
     else:
         found = engine.image(base["reference"])
     if found is None:

@@ -1,22 +1,25 @@
-"""How a rank ended, in words: its exit code, its signal, and whether there was no memory left."""
+"""How a rank ended: its last lines, and in words its exit code, its signal, and whether there was no memory left."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import read_json
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
+from sparkbuild.agent.lane.records import in_docker
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.machine.system import number, text
 from sparkbuild.agent.wire.printable import one_line
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.docker.answers import State
     from sparkbuild.agent.wire.records import LaneRecord
 
 NOTING = 3.0  # seconds
+_MOST = 65536  # bytes of a log
 
 
 def oom_kills() -> int:
@@ -25,19 +28,19 @@ def oom_kills() -> int:
     return next((int(number(value)) for name, _, value in rows if name == "oom_kill"), 0)
 
 
-def of_process(found: LaneRecord, store: str) -> str:
+def of_process(record: LaneRecord, store: str) -> str:
     """What its keeper noted of a process that is gone, and whether the node had no memory left meanwhile."""
-    path = os.path.join(store, f"{found['log']}.end")
+    path = os.path.join(store, f"{record['log']}.end")
     deadline = time.monotonic() + NOTING
     # it is gone a moment before its keeper has noted how
-    while not os.path.exists(path) and time.monotonic() < deadline and procs.marked(f"SPARKBUILD_LANE={found['log']}"):
+    while not os.path.exists(path) and time.monotonic() < deadline and procs.marked(f"SPARKBUILD_LANE={record['log']}"):
         time.sleep(0.02)
     noted = read_json(path) or {}
     code = noted.get("code")
     words = []
     if isinstance(code, int):
         words.append(f"exit code {code}" if code >= 0 else f"killed by {_signal(-code) or f'signal {-code}'}")
-    since = found.get("oom_kills")
+    since = record.get("oom_kills")
     killed = 0 if since is None else oom_kills() - since
     if killed > 0 and code in {None, -signal.SIGKILL}:
         what = "a process" if killed == 1 else f"{killed} processes"
@@ -48,15 +51,16 @@ def of_process(found: LaneRecord, store: str) -> str:
 def of_container(container: str, status: str, socket: str) -> str:
     """Docker's own words for it, and what they leave out; `status` when docker does not say more."""
     try:
-        inspected: dict[str, Any] = Dockerd(socket or SOCKET).container(container) or {}
+        inspected = Dockerd(socket or SOCKET).container(container)
     except DockerdError:
         return status
-    return told(inspected.get("State") or {}, status)
+    return told(inspected["State"] if inspected else {}, status)
 
 
-def told(state: dict[str, Any], status: str) -> str:
-    """`state` as in ContainerInspect."""
-    code = int(state.get("ExitCode") or 0)
+def told(state: State, status: str) -> str:
+    """The same by the state of the container itself."""
+    exit_code = state.get("ExitCode")
+    code = exit_code if isinstance(exit_code, int) else 0
     words = [status or f"Exited ({code})"]
     if state.get("OOMKilled"):
         words.append("out of memory: the kernel killed it at the limit of its container (serve.docker.memory)")
@@ -72,3 +76,22 @@ def _signal(code: int) -> str:
         return signal.Signals(code).name if code > 0 else ""
     except ValueError:
         return ""
+
+
+def log_end(store: str, docker: str, record: LaneRecord, count: int) -> list[str]:
+    """At most `count` lines; none of a log that is gone. `docker`: the engine's socket, "" for the usual one."""
+    if not in_docker(record):
+        return _of_file(os.path.join(store, record["log"]), count)
+    try:
+        return list(Dockerd(docker or SOCKET).logs(record["container"], tail=count))
+    except DockerdError:
+        return []
+
+
+def _of_file(path: str, count: int) -> list[str]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []

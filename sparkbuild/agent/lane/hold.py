@@ -12,22 +12,33 @@ import os
 import socket
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.lanes import Ended, HoldRequest
 
 NAME = "\0sparkbuild-launch"
 PATIENCE = 3.0  # seconds: a holder that just ended frees the name, one that just began answers soon
 BEAT = 0.5  # seconds between two signs of life
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"recipe", "who", "name"?}; emits {"event": "held"}, then {"event": "beat"} twice a second until stdin
-    closes. Error: somebody else holds this node.
+class _Claim(NamedTuple):
+    """Who holds this node, for which recipe, and since when in unix seconds."""
+
+    recipe: str
+    who: str
+    since: float
+
+
+def run(request: HoldRequest, reporter: Reporter) -> Ended:
+    """Emits {"event": "held"}, then {"event": "beat"} twice a second until stdin closes. An error, kind "node", when
+    somebody else holds this node.
     """
-    claim = {"recipe": request["recipe"], "who": request["who"], "since": time.time()}
-    server = _claim(str(request.get("name") or NAME))
+    claim = _Claim(request["recipe"], request["who"], time.time())
+    server = _claim(request.get("name", NAME))
     threading.Thread(target=_tell, args=(server, claim), daemon=True).start()
     reporter.emit("held")
     while True:  # ends with stdin
@@ -55,36 +66,35 @@ def _claim(name: str) -> socket.socket:
     raise AgentError("another launch holds this node and does not say whose it is", kind="node", next="run again")
 
 
-def _refused(holder: dict[str, Any]) -> AgentError:
-    since = time.strftime("%H:%M:%S UTC", time.gmtime(float(holder["since"])))
+def _refused(holder: _Claim) -> AgentError:
+    since = time.strftime("%H:%M:%S UTC", time.gmtime(holder.since))
     return AgentError(
-        f"lane {holder['recipe']} is being launched here at this moment",
+        f"lane {holder.recipe} is being launched here at this moment",
         kind="node",
-        found=f"by {holder['who']} since {since}",
+        found=f"by {holder.who} since {since}",
         wanted="a node that nobody launches on",
         next="wait for it: doit status",
     )
 
 
-def _ask(name: str) -> dict[str, Any] | None:
+def _ask(name: str) -> _Claim | None:
     """Who holds the name; None when it was let go of meanwhile."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(1.0)
             client.connect(name)
-            holder = json.loads(client.recv(4096))
+            answer = json.loads(client.recv(4096))
     except (OSError, ValueError, RecursionError):
         return None
     # any user of this node may have taken the name, and may say anything
-    if not isinstance(holder, dict) or not all(isinstance(holder.get(name), str) for name in ("recipe", "who")):
+    recipe, who, since = map(answer.get, _Claim._fields) if isinstance(answer, dict) else (None, None, None)
+    if not (isinstance(recipe, str) and isinstance(who, str) and isinstance(since, int | float)):
         return None
-    since = holder.get("since")
-    holder |= {name: one_line(holder[name], 100) for name in ("recipe", "who")}
-    return holder if isinstance(since, int | float) and 0 <= since < 1e11 else None
+    return _Claim(one_line(recipe, 100), one_line(who, 100), since) if 0 <= since < 1e11 else None
 
 
-def _tell(server: socket.socket, claim: dict[str, Any]) -> None:
-    answer = json.dumps(claim).encode()[:4096]
+def _tell(server: socket.socket, claim: _Claim) -> None:
+    answer = json.dumps(claim._asdict()).encode()[:4096]
     while True:
         try:
             client, _ = server.accept()

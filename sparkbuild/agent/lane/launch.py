@@ -9,17 +9,24 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.disk.lock import locked
-from sparkbuild.agent.lane import records, served, stop
+from sparkbuild.agent.lane import ports, records, stop
 from sparkbuild.agent.lane.ending import oom_kills
+from sparkbuild.agent.lane.uses import note_served
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.wire.lanes import Launching, LaunchRequest, Recorded
     from sparkbuild.agent.wire.records import LaneRecord
+    from sparkbuild.agent.wire.verbs import Placed
+
+    class Request(Launching, Placed):
+        """Of either verb that launches."""
+
 
 KEEP_LOGS = 10
 TAKES_TURNS = 10.0  # seconds that a launch waits for others of its store, which take a moment each
@@ -35,34 +42,36 @@ sys.exit(main(sys.argv[2:]))
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request: {"store", "docker", "recipe", "launch", "rank", "world_size", "key", "parts", "argv", "env", "uses",
-    "host", "port", "model_id", "protect", "lock"}. Port 0: this rank serves nobody.
+def run(request: LaunchRequest, reporter: Reporter) -> Recorded:
+    """See LAUNCH. Errors: kind "port" when the port is held, "engine" when a lane of this recipe still runs."""
+    with place_for(request, reporter) as folder:
+        log = _new_log(request["recipe"])
+        _prune(folder)
+        record = _start(request, request["store"], log)
+    note_served(request)
+    reporter.log(f"started process {record['pid']}: {' '.join(record['argv'])}")
+    return {"record": record}
 
-    `env` may hold secrets: it goes to the process and nowhere else. Result: {"record": LaneRecord}. Errors: kind
-    "port" when the port is held, "engine" when a lane of this recipe still runs.
+
+@contextmanager
+def place_for(request: Request, reporter: Reporter) -> Iterator[str]:
+    """While the block writes the record of a new launch: nothing of the last one runs, the port is free, and nobody
+    else launches in this store. Gives the lane's folder.
     """
     store, recipe = request["store"], request["recipe"]
     folder = records.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
     with locked(os.path.join(folder, "lock"), f"lane {recipe}"):
         before = records.record(store, recipe)
-        if before is not None and records.alive(
-            before, records.shelf_of(request) if records.in_docker(before) else None
-        ):
+        if before is not None and records.alive(before, records.shelf_of(request)):
             what = f"container {before['container'][:12]}" if records.in_docker(before) else f"process {before['pid']}"
             raise AgentError(f"lane {recipe} already runs", kind="engine", found=what)
         if before is not None and (left := records.members(before)):
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, LEFT_GRACE)
-        with one_at_a_time(store):
+        with _one_at_a_time(store):
             check_port(request)
-            log = _new_log(recipe)
-            _prune(folder)
-            record = _start(request, store, log)
-        served.note_served(request)
-        reporter.log(f"started process {record['pid']}: {' '.join(record['argv'])}")
-        return {"record": record}
+            yield folder
 
 
 def _new_log(recipe: str) -> str:
@@ -72,7 +81,7 @@ def _new_log(recipe: str) -> str:
 
 
 @contextmanager
-def one_at_a_time(store: str) -> Iterator[None]:
+def _one_at_a_time(store: str) -> Iterator[None]:
     """Hold the launches of this store for the moment between looking at the port and writing the record: two that want
     one port would both find it free, since an engine listens long after its launch.
     """
@@ -89,20 +98,20 @@ def one_at_a_time(store: str) -> Iterator[None]:
         yield
 
 
-def check_port(request: dict[str, Any]) -> None:
+def check_port(request: Request) -> None:
     """Refuse when the port is held, naming the holder and, when it is one of ours, its lane: one that was launched and
-    does not listen yet, too. Request: "store", "recipe", "port" (0: none is wanted) and "docker", as of `run`.
+    does not listen yet, too.
     """
-    store, port, socket = request["store"], request["port"], str(request.get("docker") or "")
+    store, port = request["store"], request["port"]
     if not port:
         return
     deadline = time.monotonic() + DYING
     while (holder := procs.holder(port)) is not None and not holder["pid"] and time.monotonic() < deadline:
         time.sleep(0.05)
     if holder is None:
-        holder = records.launched_on(records.every(store)[0], request["recipe"], port)
+        holder = ports.launched_on(records.every(store)[0], request["recipe"], port)
     else:
-        holder = records.named(store, holder, port, socket)
+        holder = ports.named(store, holder, port, request.get("docker", ""))
     if holder is None:
         return
     lane = holder["lane"]
@@ -120,12 +129,11 @@ def check_port(request: dict[str, Any]) -> None:
     )
 
 
-def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
+def _start(request: LaunchRequest, store: str, log: str) -> LaneRecord:
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     env |= request["env"]
     name, _, value = records.mark(log).partition("=")
     env[name] = value
-    argv = [str(item) for item in request["argv"]]
     go_read, go_write = os.pipe()
     told_read, told_write = os.pipe()
     _make(store, log)
@@ -144,9 +152,13 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
         told_write = -1
         if process.stdin is not None:
             with process.stdin as pipe:
-                pipe.write(json.dumps(argv).encode())
+                pipe.write(json.dumps(request["argv"]).encode())
         pid = _told(told_read)
-        record = _record(request, argv, log, pid)
+        record = record_of(request)
+        record.update({
+            "runtime": "process", "pid": pid, "start_ticks": procs.start_ticks(pid) or 0, "log": log,
+            "oom_kills": oom_kills(),
+        })  # fmt: skip
         records.write(store, record)
         os.write(go_write, b"1")
     finally:
@@ -156,31 +168,29 @@ def _start(request: dict[str, Any], store: str, log: str) -> LaneRecord:
     return record
 
 
-def _record(request: dict[str, Any], argv: list[str], log: str, pid: int) -> LaneRecord:
-    """The record of a process that waits to be let go."""
+def record_of(request: Request) -> LaneRecord:
+    """The record of a launch, as far as that is the same whatever is launched."""
     return {
         "format": records.LANE_FORMAT,
         "recipe": request["recipe"],
-        "runtime": "process",
         "launch": request["launch"],
         "rank": request["rank"],
         "world_size": request["world_size"],
         "key": request["key"],
         "parts": request["parts"],
         "container": "",
-        "pid": pid,
-        "start_ticks": procs.start_ticks(pid) or 0,
+        "pid": 0,
+        "start_ticks": 0,
         "boot_id": procs.boot_id(),
-        "argv": argv,
-        "uses": list(request.get("uses", [])),
+        "argv": request["argv"],
+        "uses": request.get("uses", []),
         "host": request["host"],
         "port": request["port"],
         "model_id": request["model_id"],
-        "protect": bool(request.get("protect")),
+        "protect": request.get("protect", False),
         "lock": request.get("lock", ""),
-        "log": log,
+        "log": "",
         "launched_at": time.time(),
-        "oom_kills": oom_kills(),
         "launched_uptime": records.uptime(),
         "ready": None,
         "gates": None,

@@ -13,7 +13,7 @@ from sparkbuild.agent.machine.gpus import gpus
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from sparkbuild.agent.wire.processlane import ProcessLane
+    from sparkbuild.agent.wire.records import ProcessLane
 
 MARK = "SPARKBUILD_LANE"  # its value is the launch's log, relative to its store
 _ORDINARY = 1000  # the first uid of people; below it are the system's own services

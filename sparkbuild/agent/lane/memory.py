@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import Any
 
+from sparkbuild.agent.docker.engine import Dockerd, DockerdError
 from sparkbuild.agent.lane import records
 from sparkbuild.agent.machine.system import number, text
 
@@ -17,25 +17,23 @@ def held(store: str, recipe: str, docker: str) -> int:
     """Bytes, 0 when it does not run or does not let itself be measured: its processes' or its container's, and what
     these hold of a GPU, which on a machine of shared memory is memory like any other.
     """
-    found = records.record(store, recipe)
-    if found is None:
+    record = records.record(store, recipe)
+    if record is None:
         return 0
-    if records.in_docker(found):
-        group = _group(_pid_of(found["container"], docker))
+    if records.in_docker(record):
+        group = _group(_pid_of(record["container"], docker))
         pids = {int(pid) for pid in text(f"{group}/cgroup.procs").split()} if group else set()
         return (_of_group(group) + _on_gpu(pids)) if group else 0
-    pids = records.members(found)
+    pids = records.members(record)
     return sum(map(_of_process, pids)) + _on_gpu(pids)
 
 
 def _pid_of(container: str, docker: str) -> int:
-    from sparkbuild.agent.docker.engine import Dockerd, DockerdError  # noqa: PLC0415 - only for containers
-
     try:
-        inspected: dict[str, Any] = Dockerd(docker).container(container) or {}
+        inspected = Dockerd(docker).container(container)
     except DockerdError:
         return 0
-    return int((inspected.get("State") or {}).get("Pid") or 0)
+    return inspected["State"].get("Pid", 0) if inspected else 0
 
 
 def _group(pid: int) -> str:

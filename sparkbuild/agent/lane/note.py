@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
-from sparkbuild.agent.lane import records, served
+from sparkbuild.agent.lane import records
+from sparkbuild.agent.lane.uses import note_served
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
-_TIMES = ("served_at", "stopped_at")
-_FIELDS = ("key", "parts", "ready", "gates", "served_at", "protect", "stopped_at", "started")
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.lanes import Noted, NoteRequest, Recorded
+    from sparkbuild.agent.wire.records import LaneRecord
+
+_FIELDS = frozenset({"key", "parts", "ready", "gates", "served_at", "protect", "stopped_at", "started"})  # of Noted
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "recipe", "launch", "set": {field: value}}; refuses when another launch is recorded by now. For
-    a time, any value but None and 0 means now: all times of a record are by one clock, this node's.
-    """
+def run(request: NoteRequest, reporter: Reporter) -> Recorded:
+    """See NOTE. Refuses when another launch is recorded by now."""
     del reporter
-    found = records.record(request["store"], request["recipe"])
-    if found is None or found.get("launch", "") != request["launch"]:
-        raise AgentError(f"lane {request['recipe']} was replaced meanwhile", kind="engine")
-    for field in _FIELDS:
-        if field in request["set"]:
-            found[field] = request["set"][field]  # type: ignore[literal-required]
-        if field in _TIMES and request["set"].get(field):
-            found[field] = time.time()  # type: ignore[literal-required]
-    if "ready" in request["set"] and records.in_docker(found):  # what is ready is what runs now, whoever started it
+    store, recipe = request["store"], request["recipe"]
+    noted = _noted(request)
+
+    def edit(record: LaneRecord) -> LaneRecord:
+        return {**record, **noted}
+
+    record = records.change(store, recipe, request["launch"], edit)
+    if record is None:
+        raise AgentError(f"lane {recipe} was replaced meanwhile", kind="engine")
+    note_served(request)
+    return {"record": record}
+
+
+def _noted(request: NoteRequest) -> Noted:
+    """What is to be noted, its times by this node's clock."""
+    noted = cast("Noted", {name: value for name, value in request["set"].items() if name in _FIELDS})
+    if noted.get("served_at"):
+        noted["served_at"] = time.time()
+    if noted.get("stopped_at"):
+        noted["stopped_at"] = time.time()
+    record = records.record(request["store"], request["recipe"])
+    if "ready" in noted and record is not None and records.in_docker(record):
+        # what is ready is what runs now, whoever started it
         shelf = records.shelf_of(request)
-        box = shelf.box(found["container"])
-        found["started"] = str((shelf.state(box) if box else {}).get("StartedAt") or found.get("started", ""))
-    records.write(request["store"], found)
-    served.note_served(request)
-    return {"record": found}
+        box = shelf.box(record["container"])
+        started = shelf.state(box).get("StartedAt") if box else None
+        noted["started"] = str(started or record.get("started", ""))
+    return noted

@@ -1,15 +1,41 @@
-"""Who holds a port when it is a container: its processes are root's most often, and hidden from us."""
+"""Who holds a port, by what this node knows of its lanes: a process, a container, a lane that does not listen yet."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
-from sparkbuild.agent.docker.ours import is_of_another, lanes
-from sparkbuild.agent.wire.lanelabels import PORT, RECIPE, STORE
+from sparkbuild.agent.docker.ours import lanes, name_of
+from sparkbuild.agent.lane import records
+from sparkbuild.agent.machine import procs
+from sparkbuild.agent.wire.lanelabels import PORT, RECIPE, STORE, store_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkbuild.agent.wire.records import Holder, LaneRecord
 
 
-def container_of(store: str, holder: dict[str, Any], port: int, socket: str) -> dict[str, str]:
+def launched_on(by_recipe: Mapping[str, LaneRecord], recipe: str, port: int) -> Holder | None:
+    """Another lane of this store that was launched on a port, lives and does not listen yet, as `named` tells a holder.
+    A container is told as what holds its node.
+    """
+    for name, record in by_recipe.items():
+        if name != recipe and record["port"] == port and not records.in_docker(record) and records.alive(record):
+            pid = record["pid"]
+            user = procs.user(pid)
+            return {"pid": pid, "command": procs.command(pid), "user": user, "lane": name, "container": ""}
+    return None
+
+
+def named(store: str, holder: Holder, port: int, socket: str) -> Holder:
+    """Who holds a port, with its `lane`, and its `container` when it is in one: "" where there is none of ours."""
+    lane = records.lane_of(store, holder["pid"])
+    inside = {} if lane else container_of(store, holder, port, socket)
+    return {**holder, "lane": lane or inside.get("lane", ""), "container": inside.get("container", "")}
+
+
+def container_of(store: str, holder: Holder, port: int, socket: str) -> dict[str, str]:
     """{"container": name, "lane": recipe} of the living container of a lane that holds a port, {} when it is none's.
     `lane` is "" for a lane of another store, which is not ours to stop.
 
@@ -23,11 +49,10 @@ def container_of(store: str, holder: dict[str, Any], port: int, socket: str) -> 
     group = _group(holder["pid"])
     for entry in running:
         labels = entry.get("Labels") or {}
-        is_it = entry["Id"] in group if holder["pid"] else labels.get(PORT) == str(port)
-        if is_it:
-            name = str((entry.get("Names") or ["/"])[0]).lstrip("/")
-            other = is_of_another({"store": str(labels.get(STORE, ""))}, store)  # type: ignore[typeddict-item]
-            return {"container": name, "lane": "" if other else str(labels[RECIPE])}
+        is_holder = entry["Id"] in group if holder["pid"] else labels.get(PORT) == str(port)
+        if is_holder:
+            is_ours = labels.get(STORE, "") in {"", store_id(store)}
+            return {"container": name_of(entry), "lane": labels[RECIPE] if is_ours else ""}
     return {}
 
 

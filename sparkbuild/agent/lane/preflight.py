@@ -4,70 +4,73 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from sparkbuild.agent.docker.engine import SOCKET
 from sparkbuild.agent.docker.fact import docker_fact
+from sparkbuild.agent.lane.memory import held
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.machine.logins import ends_with_login
 from sparkbuild.agent.machine.mounts import disks
 from sparkbuild.agent.machine.system import memory, text
-from sparkbuild.agent.machine.together import together
+from sparkbuild.agent.machine.together import Looks, together
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import PreflightFact
-    from sparkbuild.agent.wire.unreachable import Unreachable
+    from collections.abc import Callable
+
+    from sparkbuild.agent.wire.nodes import PreflightAsk, PreflightFact, Unreachable
+    from sparkbuild.agent.wire.verbs import Placed
+
+    class Query(PreflightAsk, Placed, total=False):
+        """With what all looks of one moment share."""
+
+        glance: procs.Glance
+
+
+T = TypeVar("T")
 
 PATIENCE = 2.0  # seconds for the peers
 _DOORS = (22, 51999)  # of a peer: where something answers, and where nothing should: to refuse is an answer too
 _THERE = {0, errno.ECONNREFUSED, errno.ECONNRESET}
 
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"docker"?: socket, "paths", "devices", "ports", "peers": IPv4 addresses, "image": reference or "",
-    "glance"?, "replaces"?: recipe whose lane would be stopped for it, "runtime"?}; a PreflightFact.
-    """
-    glance: procs.Glance = query.get("glance") or procs.Glance()
-    paths, devices, image = query.get("paths") or [], query.get("devices") or [], query.get("image") or ""
-    looks: dict[str, Any] = {
-        "disks": partial(disks, [*paths, *devices]),
-        "unreachable": partial(unreachable, query.get("peers") or []),
-    }
-    if image:
-        looks["docker"] = partial(docker_fact, query.get("docker") or SOCKET, [image])
-    found = together(looks, 30.0)
-    seen, docker = _got(found, "disks"), _got(found, "docker")
-    holders = {str(port): procs.holder(port, glance) for port in query.get("ports") or ()}
-    fact: PreflightFact = {
+def observe(query: Query) -> PreflightFact:
+    """See PREFLIGHT."""
+    glance = query.get("glance") or procs.Glance()
+    paths, devices, image = query.get("paths", []), query.get("devices", []), query.get("image", "")
+    socket_ = query.get("docker") or SOCKET
+    looks = Looks(30.0)
+    at_paths = looks.begin(partial(disks, [*paths, *devices]))
+    away = looks.begin(partial(unreachable, query.get("peers", [])))
+    in_docker = looks.begin(partial(docker_fact, socket_, [image])) if image else None
+    seen = _known(at_paths)
+    docker = _known(in_docker) if in_docker else None
+    holders = {str(port): procs.holder(port, glance) for port in query.get("ports", ())}
+    return {
         "missing": [path for path in paths if not seen[path]["exists"] and not seen[path]["problem"]],
         "devices_missing": [path for path in devices if not seen[path]["exists"] and not seen[path]["problem"]],
         # a folder of devices (/dev/infiniband) is given as a whole
         "not_devices": [path for path in devices if seen[path]["kind"] in {"file", "other"}],
-        "unknown": {path: one["problem"] for path, one in seen.items() if one["problem"]},
+        "unknown": {path: disk["problem"] for path, disk in seen.items() if disk["problem"]},
         "ports": {port: holder for port, holder in holders.items() if holder is not None},
-        "unreachable": _got(found, "unreachable"),
+        "unreachable": _known(away),
         "image": docker["images"].get(image) if docker else None,
-        "foreign": [one for one in docker["containers"] if one["gpu"] and not one["ours"]] if docker else [],
+        "foreign": [box for box in docker["containers"] if box["gpu"] and not box["ours"]] if docker else [],
         "docker_problem": docker["problem"] if docker else "",
         "arch": os.uname().machine,
         "memory_available": memory(text("/proc/meminfo"))["available"],
         "ends_with_login": ends_with_login() if query.get("runtime") == "process" else "",
-        "memory_own": _own(query) if query.get("replaces") else 0,
+        "memory_own": held(query["store"], query["replaces"], socket_) if query.get("replaces") else 0,
     }
-    return dict(fact)
 
 
-def _own(query: dict[str, Any]) -> int:
-    from sparkbuild.agent.lane.memory import held  # noqa: PLC0415 - only where a lane is replaced
-
-    return held(query["store"], query["replaces"], query.get("docker") or SOCKET)
-
-
-def _got(found: dict[str, Any], name: str) -> Any:
-    if isinstance(found.get(name), Exception):
-        raise found[name]
-    return found.get(name)
+def _known(wait: Callable[[], T | Exception]) -> T:
+    outcome = wait()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def unreachable(peers: list[str], patience: float = PATIENCE) -> list[Unreachable]:
@@ -84,8 +87,6 @@ def unreachable(peers: list[str], patience: float = PATIENCE) -> list[Unreachabl
 
 def _try(peer: str, port: int, patience: float) -> str:
     """Knock; "" when the machine answers, though it be by refusing, else what went wrong."""
-    import socket  # noqa: PLC0415 - as elsewhere, only for those who need it
-
     try:
         socket.inet_pton(socket.AF_INET, peer)
     except (OSError, ValueError):

@@ -11,7 +11,7 @@ import os
 import stat
 from contextlib import suppress
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.disk.private import private
@@ -20,6 +20,7 @@ from sparkbuild.agent.wire.lanelabels import store_id
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.wire.lanes import PrepareRequest, PrepareResult
     from sparkbuild.agent.wire.records import LaneRecord
 
 FILES = "files-"  # begins the names of folders with a recipe's files
@@ -27,12 +28,8 @@ _WHAT = "the folder for secrets"
 MEMORY = "/dev/shm"  # noqa: S108 - a folder of our own is made in it, with mode 0700
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "recipe", "launch", "folder", "files": {name: base64}, "secrets": {name: text}}.
-
-    `folder` is a name made from the content of the files: other content lies elsewhere, so a running lane keeps its
-    own. Result {"files": path or "", "secrets": path or ""}.
-    """
+def run(request: PrepareRequest, reporter: Reporter) -> PrepareResult:
+    """See PREPARE. Other content lies in another folder, so that a running lane keeps its own."""
     del reporter
     store, recipe = request["store"], request["recipe"]
     secrets = request.get("secrets") or {}
@@ -40,12 +37,12 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         _must_be_plain(name)
     folder = records.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
-    found = {
+    result: PrepareResult = {
         "files": _files(folder, request["folder"], request.get("files") or {}),
         "secrets": _secrets(store, recipe, request["launch"], secrets),
     }
     _sweep(folder, request["folder"], records.record(store, recipe))
-    return found
+    return result
 
 
 def _sweep(folder: str, current: str, before: LaneRecord | None) -> None:
@@ -88,15 +85,15 @@ def _files(folder: str, name: str, encoded: dict[str, str]) -> str:
 
 def _files_in(held: Held, name: str) -> set[str]:
     """All that is below a folder and is none itself."""
-    found: set[str] = set()
+    files: set[str] = set()
     here = held.lstat(name)
     if here is None:
-        return found
+        return files
     if not stat.S_ISDIR(here.st_mode):
         return {name}
     for inner in held.listdir(name):
-        found |= _files_in(held, f"{name}/{inner}")
-    return found
+        files |= _files_in(held, f"{name}/{inner}")
+    return files
 
 
 def _put(data: bytes, file: IO[bytes]) -> None:

@@ -5,104 +5,97 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.lock import locked
-from sparkbuild.agent.lane import prepare, records, served
+from sparkbuild.agent.lane import prepare, records
 from sparkbuild.agent.lane.marked import unrecorded
+from sparkbuild.agent.lane.uses import note_served
 from sparkbuild.agent.machine import procs
-from sparkbuild.agent.wire.lanelabels import CREATED
+from sparkbuild.agent.wire.lanelabels import CREATED, is_alive, is_of_another
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.wire.lanes import StopRequest, StopResult
     from sparkbuild.agent.wire.records import LaneRecord
 
+_GRACE = 15.0  # seconds, where the request says none
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "recipe", "grace": seconds, "launch"?, "by"?}; stopping what does not run is not an
-    error. With `launch`, only what that launch started is stopped; `by` is noted in the record.
 
-    Result {"stopped": bool, "pid", "killed": bool, "containers": [Box], "foreign": [Box], "elsewhere": [ProcessLane],
-    "docker_problem": text, "launch": text, "nodes": [name]}: killed when it had to be SIGKILL; `containers` are those
-    of the recipe that hold the node or its name, for docker-py to stop; `foreign` those that another store's operator
-    launched, to be left alone, `elsewhere` processes of such; `docker_problem` when the record names a container and
-    docker does not answer; `launch` is the recorded one, `nodes` are those it was launched on, [] when it was stopped
-    already.
-    """
-    store, recipe, launch = request["store"], request["recipe"], str(request.get("launch") or "")
-    found = records.record(store, recipe)
-    recorded = (found or {}).get("launch", "")
-    done: dict[str, Any] = {"stopped": False, "pid": 0, "killed": False, "launch": recorded, "nodes": []}
-    served.note_served(request)
-    if found is not None and found.get("stopped_at") is None:
-        done["nodes"] = list((found.get("parts") or {}).get("nodes") or ())
-    if found is not None and not records.in_docker(found):
-        done |= _stop_process(request, launch, reporter)
-    if os.path.exists(str(request.get("docker") or "")):
-        from sparkbuild.agent.docker.ours import is_alive, is_of_another  # noqa: PLC0415 - a node without docker has none
-
-        shelf = records.shelf_of(request)
-        boxes = [box for box in shelf.of(recipe) if is_alive(box) or box["state"] == CREATED]
-        done["foreign"] = [box for box in boxes if is_of_another(box, store)]
-        boxes = [box for box in boxes if not is_of_another(box, store)]
-        done["containers"] = [box for box in boxes if launch in {"", box["launch"]}]
-        done["docker_problem"] = shelf.problem if records.in_docker(found) else ""
-        if found is not None and any(box["id"] == found.get("container") for box in done["containers"]):
-            _mark(found, request)
-    elif records.in_docker(found):
-        done["docker_problem"] = f"docker is not running: no {request.get('docker')}"
-    elsewhere = [one for one in unrecorded(store, _logs(store), procs.Glance()) if one["recipe"] == recipe]
+def run(request: StopRequest, reporter: Reporter) -> StopResult:
+    """See STOP. Stopping what does not run is not an error."""
+    store, recipe, launch = request["store"], request["recipe"], request.get("launch", "")
+    record = records.record(store, recipe)
+    recorded = record.get("launch", "") if record else ""
+    done: StopResult = {"stopped": False, "pid": 0, "killed": False, "launch": recorded, "nodes": []}
+    note_served(request)
+    if record is not None and record.get("stopped_at") is None:
+        done["nodes"] = record["parts"].get("nodes") or []
+    if record is not None and not records.in_docker(record):
+        _stop_process(request, launch, done, reporter)
+    docker = request.get("docker", "")
+    if os.path.exists(docker):
+        _name_containers(request, launch, record, done)
+    elif records.in_docker(record):
+        done["docker_problem"] = f"docker is not running: no {docker}"
+    logs = {known.get("log", "") for known in records.every(store)[0].values()}
+    elsewhere = [lane for lane in unrecorded(store, logs, procs.Glance()) if lane["recipe"] == recipe]
     if elsewhere:
         done["elsewhere"] = elsewhere
     if not done.get("containers") and not done.get("docker_problem"):
         if not launch:
-            _note_dead(request)
+            records.change(store, recipe, None, _ended)
         prepare.forget(store, recipe, launch if launch != recorded else "")
     return done
 
 
-def _mark(found: LaneRecord, request: dict[str, Any]) -> None:
+def _name_containers(request: StopRequest, launch: str, record: LaneRecord | None, done: StopResult) -> None:
+    shelf = records.shelf_of(request)
+    boxes = [box for box in shelf.of(request["recipe"]) if is_alive(box) or box["state"] == CREATED]
+    done["foreign"] = [box for box in boxes if is_of_another(box["store"], request["store"])]
+    ours = [box for box in boxes if not is_of_another(box["store"], request["store"])]
+    done["containers"] = [box for box in ours if launch in {"", box["launch"]}]
+    done["docker_problem"] = shelf.problem if records.in_docker(record) else ""
+    if record is not None and any(box["id"] == record.get("container") for box in done["containers"]):
+        _mark(record, request)
+
+
+def _mark(record: LaneRecord, request: StopRequest) -> None:
     """Note who stops it before it ends: whoever waits for it is told so, and not that it died."""
-    found["stopping"] = {"at": time.time(), "by": str(request.get("by") or "")}
-    records.write(request["store"], found)
+
+    def edit(current: LaneRecord) -> LaneRecord:
+        return {**current, "stopping": {"at": time.time(), "by": request.get("by", "")}}
+
+    records.change(request["store"], request["recipe"], record.get("launch", ""), edit)
 
 
-def _logs(store: str) -> set[str]:
-    return {one.get("log", "") for one in records.every(store)[0].values()}
+def _ended(record: LaneRecord) -> LaneRecord:
+    """It is stopped now. So is one that died by itself: it is not found dead at every look from here on."""
+    return record if record.get("stopped_at") is not None else {**record, "stopped_at": time.time()}
 
 
-def _note_dead(request: dict[str, Any]) -> None:
-    """A lane that died by itself was told to stop now: it is stopped, and not found dead at every look from here on."""
-    found = records.record(request["store"], request["recipe"])
-    if found is not None and found.get("stopped_at") is None:
-        found["stopped_at"] = time.time()
-        records.write(request["store"], found)
-
-
-def _stop_process(request: dict[str, Any], launch: str, reporter: Reporter) -> dict[str, Any]:
+def _stop_process(request: StopRequest, launch: str, done: StopResult, reporter: Reporter) -> None:
     store, recipe = request["store"], request["recipe"]
     with locked(os.path.join(records.folder(store, recipe), "lock"), f"lane {recipe}"):
-        found = records.record(store, recipe)
-        if found is None or launch not in {"", found.get("launch", "")} or not records.members(found):
-            return {}
-        pid = found["pid"]
-        reporter.log(f"stopping process {pid}")
-        _mark(found, request)
-        killed = end(found, float(request.get("grace", 15.0)))
-        found["stopped_at"] = time.time()
-        records.write(store, found)
-        return {"stopped": True, "pid": pid, "killed": killed}
+        record = records.record(store, recipe)
+        if record is None or launch not in {"", record.get("launch", "")} or not records.members(record):
+            return
+        reporter.log(f"stopping process {record['pid']}")
+        _mark(record, request)
+        done["killed"] = end(record, request.get("grace", _GRACE))
+        records.change(store, recipe, record.get("launch", ""), _ended)
+        done["stopped"], done["pid"] = True, record["pid"]
 
 
-def end(found: LaneRecord, grace: float) -> bool:
+def end(record: LaneRecord, grace: float) -> bool:
     """SIGTERM the lane's processes, SIGKILL what is left after `grace` seconds; True when that was needed."""
-    _signal(records.members(found), signal.SIGTERM)
+    _signal(records.members(record), signal.SIGTERM)
     deadline = time.monotonic() + grace
     while time.monotonic() < deadline:
-        if not records.members(found):
+        if not records.members(record):
             return False
         time.sleep(0.05)
-    while left := records.members(found):
+    while left := records.members(record):
         _signal(left, signal.SIGKILL)
         time.sleep(0.05)
     return True

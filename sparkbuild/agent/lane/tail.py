@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import os
 import time
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
+from sparkbuild.agent.docker.engine import Dockerd, DockerdError
 from sparkbuild.agent.lane import records
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.wire.lanes import TailRequest, TailResult
     from sparkbuild.agent.wire.records import LaneRecord
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "recipe", "lines", "follow"}; the lines as log events. Following ends with the lane.
-
-    First comes {"event": "launch", "rank", "nodes"}: what launch the log is of.
-    """
-    found = records.record(request["store"], request["recipe"])
-    if found is None:
+def run(request: TailRequest, reporter: Reporter) -> TailResult:
+    """See TAIL. The event "launch" says what launch the log is of ("rank", "nodes"); the lines are logged."""
+    record = records.record(request["store"], request["recipe"])
+    if record is None:
         raise AgentError(
             f"lane {request['recipe']} was never started here, so it has no log",
             kind="engine",
             next=f"doit serve:{request['recipe']}",
         )
-    reporter.emit("launch", rank=found.get("rank", 0), nodes=found["parts"].get("nodes") or [])
-    if records.in_docker(found):
-        return _of_container(found, request, reporter)
-    path = os.path.join(request["store"], found["log"])
+    reporter.emit("launch", rank=record.get("rank", 0), nodes=record["parts"].get("nodes") or [])
+    if records.in_docker(record):
+        return _of_container(record, request, reporter)
+    path = os.path.join(request["store"], record["log"])
     file = open(path, "rb")  # noqa: SIM115 - it is another one once its bound is reached
     try:
         size = file.seek(0, os.SEEK_END)
@@ -37,7 +36,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             reporter.log(line)
         rest = b""
         while request["follow"]:
-            is_alive = records.alive(found)  # asked before reading: what it wrote last is read once more
+            is_alive = records.alive(record)  # asked before reading: what it wrote last is read once more
             is_old = _is_old(file, path)  # as well
             *complete, rest = (rest + file.read()).split(b"\n")
             for data in complete:
@@ -53,7 +52,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
             time.sleep(0.1)
     finally:
         file.close()
-    return {"log": found["log"], "alive": records.alive(found)}
+    return {"log": record["log"], "alive": records.alive(record)}
 
 
 def _is_old(file: IO[bytes], path: str) -> bool:
@@ -64,13 +63,11 @@ def _is_old(file: IO[bytes], path: str) -> bool:
         return False
 
 
-def _of_container(found: LaneRecord, request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    from sparkbuild.agent.docker.engine import Dockerd, DockerdError  # noqa: PLC0415 - only for lanes in containers
-
-    container = found["container"]
-    docker = Dockerd(str(request["docker"]))
+def _of_container(record: LaneRecord, request: TailRequest, reporter: Reporter) -> TailResult:
+    container = record["container"]
+    docker = Dockerd(request["docker"])
     try:
-        for line in docker.logs(container, tail=max(1, request["lines"]), follow=bool(request["follow"])):
+        for line in docker.logs(container, tail=max(1, request["lines"]), follow=request["follow"]):
             reporter.log(line)
     except DockerdError as error:
         if error.status != 404:
@@ -81,4 +78,4 @@ def _of_container(found: LaneRecord, request: dict[str, Any], reporter: Reporter
             found=f"no container {container[:12]}",
             next=f"doit serve:{request['recipe']} launches it anew; what doit did is in .sparkbuild/runs",
         ) from None
-    return {"log": f"container {container[:12]}", "alive": records.alive(found, records.shelf_of(request))}
+    return {"log": f"container {container[:12]}", "alive": records.alive(record, records.shelf_of(request))}

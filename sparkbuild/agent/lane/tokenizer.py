@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.lanes import TokenizerRequest, TokenizerResult
 
 # what the libraries look for in a folder; the first must be there
 NAMES = (
@@ -17,11 +20,11 @@ MOST = 256 << 20  # bytes of one file
 _PIECE = 192 << 10
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"path": a tokenizer.json, or its folder}; emits {"event": "piece", "name", "data": base64}, in order.
-    Result {"names"}. Error, kind "config": there is none at that path.
+def run(request: TokenizerRequest, reporter: Reporter) -> TokenizerResult:
+    """See TOKENIZER. Emits {"event": "piece", "name", "data": base64}, in order. Error, kind "config": there is none at
+    that path.
     """
-    path = str(request["path"])
+    path = request["path"]
     folder, names = os.path.split(path)[0], [os.path.basename(path)]
     if os.path.isdir(path):
         folder, names = path, [name for name in NAMES if os.path.isfile(os.path.join(path, name))]

@@ -6,10 +6,15 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkbuild.agent.wire.records import UnreadRecord
 
 _NUMBER = (int, float)
 _TEXT = (str,)
@@ -46,6 +51,11 @@ class Unread(NamedTuple):
             return f"the record of lane {self.recipe} is none ({self.why}): {self.path}"
         since = time.strftime(" since %Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since)) if self.since else ""
         return f"lane {self.recipe} is of user {self.user}{since}, {self.why} ({self.path})"
+
+    @property
+    def row(self) -> UnreadRecord:
+        """The same, as others are told."""
+        return {"recipe": self.recipe, "text": self.text}
 
     @property
     def may_run(self) -> bool:
@@ -93,17 +103,18 @@ def closed(recipe: str, path: str) -> Unread:
     return Unread(recipe, path, why, "another")
 
 
-def wrong(found: dict[str, Any]) -> str:
+def wrong(record: Mapping[str, object]) -> str:
     """What of a record is not as it must be, "" when all is."""
-    wanted = (*_WANTED, *_BY_RUNTIME.get(str(found.get("runtime", "process")), ()))
-    missing = next((name for name in wanted if name not in found), "")
+    wanted = (*_WANTED, *_BY_RUNTIME.get(str(record.get("runtime", "process")), ()))
+    missing = next((name for name in wanted if name not in record), "")
     if missing:
         return f"`{missing}` is missing"
-    odd = next((name for name, value in found.items() if not isinstance(value, _TYPES.get(name, (object,)))), "")
+    odd = next((name for name, value in record.items() if not isinstance(value, _TYPES.get(name, (object,)))), "")
     if odd:
-        return f"`{odd}` is a {type(found[odd]).__name__}"
-    nodes = found["parts"].get("nodes") or []
-    lists = {"argv": found.get("argv") or [], "uses": found.get("uses") or [], "parts.nodes": nodes}
+        return f"`{odd}` is a {type(record[odd]).__name__}"
+    parts = record["parts"]
+    nodes = (parts.get("nodes") if isinstance(parts, dict) else None) or []
+    lists = {"argv": record.get("argv") or [], "uses": record.get("uses") or [], "parts.nodes": nodes}
     for name, words in lists.items():
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             return f"`{name}` is no list of texts"

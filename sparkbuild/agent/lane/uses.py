@@ -1,12 +1,17 @@
-"""Which running lanes of this node use a folder: what they read is not linked, replaced or removed under them."""
+"""Which running lanes of this node use a folder: what they read is not linked, replaced or removed under them, and of
+what is staged, the longest unused is evicted first.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import is_in
 from sparkbuild.agent.lane import records
+from sparkbuild.agent.ledger import index
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -15,6 +20,12 @@ if TYPE_CHECKING:
 
     from sparkbuild.agent.docker.ours import Shelf
     from sparkbuild.agent.wire.records import LaneRecord
+    from sparkbuild.agent.wire.verbs import Placed
+
+    class Request(Placed):
+        """Of a verb about a lane."""
+
+        recipe: str
 
 
 def users(store: str, path: str, shelf: Shelf | None = None) -> list[str]:
@@ -24,9 +35,9 @@ def users(store: str, path: str, shelf: Shelf | None = None) -> list[str]:
     """
     by_recipe, closed = records.every(store)
     place = os.path.normpath(path)
-    found = [name for name, record in by_recipe.items() if _uses(record, place) and _may_run(record, shelf)]
+    ours = [name for name, record in by_recipe.items() if _uses(record, place) and _may_run(record, shelf)]
     # what another user's lane uses is not to be read; that it is in a container, its mounts tell
-    return found + [one.recipe for one in closed if one.may_run]
+    return ours + [unread.recipe for unread in closed if unread.may_run]
 
 
 def used(store: str, paths: Iterable[str], shelf: Shelf) -> str:
@@ -47,33 +58,46 @@ def _mounted(path: str, shelf: Shelf) -> list[str]:
     """The running containers that have it, a folder above it, or something in it. What has the whole machine mounted,
     as programs do that watch it, says nothing of this folder.
     """
-    own = {os.path.normpath(path), os.path.realpath(path)}
-    return [
-        name
-        for name, sources in shelf.mounts.items()
-        if any(source != "/" and any(is_in(one, source) or is_in(source, one) for one in own) for source in sources)
-    ]
+    places = {os.path.normpath(path), os.path.realpath(path)}
+
+    def holds(source: str) -> bool:
+        return source != "/" and any(is_in(place, source) or is_in(source, place) for place in places)
+
+    return [name for name, sources in shelf.mounts.items() if any(map(holds, sources))]
 
 
 def refuse(store: str, paths: Iterable[str], what: str, shelf: Shelf | None = None) -> None:
     """Raise AgentError, kind "config", when a running lane uses one of the paths; `what` is what would be done."""
     for path in paths:
-        found = users(store, path, shelf)
-        if found:
+        lanes = users(store, path, shelf)
+        if lanes:
             raise AgentError(
                 f"{what} is refused while a lane uses it",
                 kind="config",
                 where=path,
-                found=f"lane {', '.join(found)} runs and uses it: its files would change under it",
+                found=f"lane {', '.join(lanes)} runs and uses it: its files would change under it",
                 wanted="nothing that runs on these files",
-                next=", ".join(f"doit stop:{recipe}" for recipe in found),
+                next=", ".join(f"doit stop:{recipe}" for recipe in lanes),
             )
 
 
+def note_served(request: Request) -> None:
+    """Note which folders the running lane of the request's recipe uses. That is known of a lane while it runs: so when
+    it was launched, when it is ready, and before it is stopped.
+    """
+    entries = index.entries(request["store"])
+    if not entries:
+        return
+    shelf = records.shelf_of(request)
+    used = [entry for entry in entries if request["recipe"] in users(request["store"], entry.dst, shelf)]
+    with contextlib.suppress(OSError):  # only a hint for what to remove first: no lane fails of it
+        for entry in used:
+            index.write(request["store"], entry._replace(served_at=time.time()))
+
+
 def _uses(record: LaneRecord, path: str) -> bool:
-    found = record.get("uses", []) + _named(record.get("argv", []))
-    named = [os.path.normpath(one) for one in found]
-    return any(is_in(path, one) or is_in(one, path) for one in named)
+    paths = map(os.path.normpath, record.get("uses", []) + _named(record.get("argv", [])))
+    return any(is_in(path, used) or is_in(used, path) for used in paths)
 
 
 def _named(argv: list[str]) -> list[str]:

@@ -6,66 +6,72 @@ import os
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError
 from sparkbuild.agent.lane import records
-from sparkbuild.agent.lane.ending import of_container, of_process
+from sparkbuild.agent.lane.ending import log_end, of_container, of_process
 from sparkbuild.agent.machine import procs
+from sparkbuild.agent.wire.lanelabels import is_alive
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import LaneRecord
+    from sparkbuild.agent.wire.lanes import WatchRequest, WatchResult
+    from sparkbuild.agent.wire.records import LaneRecord, Stopping
 
 PERIOD = 0.1  # seconds; the log of a starting engine is what the operator looks at
 DOCKER_PERIOD = 0.3  # docker is asked over its socket each time
 MOST = 50  # lines per event
+_LAST_LINES = 15  # of a log that has ended
 LONGEST = 65536  # bytes of a line; of a longer one, its end
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "recipe", "until": "listening"|"dead", "launch"?}.
+def run(request: WatchRequest, reporter: Reporter) -> WatchResult:
+    """See WATCH. It never connects to the port.
 
     Emits {"event": "state", "alive", "listening", "inside", "age", "lines": [new log lines]} on every change and at
     least each second; `inside`: it listens on a loopback address alone, and is to be reached on another; `age`: seconds
     since the launch, or None.
-    Ends with {"alive", "listening", "last_lines", "state", "launch", "stopping"} when it died, or at once when it
-    listens and "until" says so, or when another launch than "launch" is recorded; `launch` is the one that is recorded
-    then, `stopping` what it says of being stopped. It never connects to the port.
     """
-    found = records.record(request["store"], request["recipe"])
-    if found is None:
+    record = records.record(request["store"], request["recipe"])
+    if record is None:
         raise AgentError(f"lane {request['recipe']} was never started here", kind="engine")
-    if request.get("launch") not in {None, "", found.get("launch", "")}:
-        return {"alive": False, "listening": False, "last_lines": [], "state": "", **_recorded(request)}
-    source = _Container(found, request) if records.in_docker(found) else _Process(found, request["store"])
+    if request.get("launch", "") not in {"", record.get("launch", "")}:
+        launch, stopping = _recorded(request)
+        return {
+            "alive": False, "listening": False, "last_lines": [], "state": "", "launch": launch, "stopping": stopping,
+        }  # fmt: skip
+    source = _Container(record, request) if records.in_docker(record) else _Process(record, request["store"])
     seen: tuple[bool, bool] | None = None
     last = 0.0
     while True:
-        is_alive, listening = source.look()
+        alive, listening = source.look()
         lines = source.lines()
-        if lines or (is_alive, listening) != seen or time.monotonic() - last >= 1:
-            seen, last = (is_alive, listening), time.monotonic()
-            inside = listening and _only_inside(found)
-            told = {"alive": is_alive, "listening": listening, "inside": inside, "lines": lines}
-            reporter.emit("state", **told, age=records.age(found))
-        if not is_alive or (listening and request.get("until") == "listening"):
-            ending = records.log_end(request["store"], found, request, 15)
-            state = source.state if is_alive else source.ended()
-            seen_last = {"alive": is_alive, "listening": listening, "last_lines": ending, "state": state}
-            return {**seen_last, **_recorded(request)}
+        if lines or (alive, listening) != seen or time.monotonic() - last >= 1:
+            seen, last = (alive, listening), time.monotonic()
+            inside = listening and _only_inside(record)
+            age = records.age(record)
+            reporter.emit("state", alive=alive, listening=listening, inside=inside, lines=lines, age=age)
+        if not alive or (listening and request.get("until") == "listening"):
+            ending = log_end(request["store"], request.get("docker", ""), record, _LAST_LINES)
+            state = source.state if alive else source.ended()
+            launch, stopping = _recorded(request)
+            return {
+                "alive": alive, "listening": listening, "last_lines": ending, "state": state,
+                "launch": launch, "stopping": stopping,
+            }  # fmt: skip
         time.sleep(source.period)
 
 
-def _only_inside(found: LaneRecord) -> bool:
-    is_meant = found["host"].startswith("127.") or found["host"] in {"localhost", "::1"}
-    return not is_meant and procs.Glance().is_loopback_alone(found["port"])
+def _only_inside(record: LaneRecord) -> bool:
+    is_meant = record["host"].startswith("127.") or record["host"] in {"localhost", "::1"}
+    return not is_meant and procs.Glance().is_loopback_alone(record["port"])
 
 
-def _recorded(request: dict[str, Any]) -> dict[str, Any]:
-    """What the record says by now: somebody may have stopped the lane, or launched it anew."""
-    now = records.record(request["store"], request["recipe"]) or {}
-    return {"launch": now.get("launch", ""), "stopping": now.get("stopping")}
+def _recorded(request: WatchRequest) -> tuple[str, Stopping | None]:
+    """The launch that is recorded by now, and who stops it: somebody may have launched the lane anew."""
+    now = records.record(request["store"], request["recipe"])
+    return (now.get("launch", ""), now.get("stopping")) if now else ("", None)
 
 
 class _Process:
@@ -76,22 +82,22 @@ class _Process:
 
     def ended(self) -> str:
         """How, in words."""
-        return of_process(self._found, self._store)
+        return of_process(self._record, self._store)
 
-    def __init__(self, found: LaneRecord, store: str) -> None:
-        self._found = found
+    def __init__(self, record: LaneRecord, store: str) -> None:
+        self._record = record
         self._store = store
-        self._path = os.path.join(store, found["log"])
+        self._path = os.path.join(store, record["log"])
         self._offset = 0
         self._rest = b""
 
     def look(self) -> tuple[bool, bool]:
         """Does it live, does it listen."""
-        found = self._found
-        if not records.alive(found):
+        record = self._record
+        if not records.alive(record):
             return False, False
-        inodes = procs.Glance().inodes(found["port"]) if found["port"] else set()
-        return True, bool(inodes) and procs.owns_socket(procs.session_of(found["pid"]), inodes) is not None
+        inodes = procs.Glance().inodes(record["port"]) if record["port"] else set()
+        return True, bool(inodes) and procs.owns_socket(procs.session_of(record["pid"]), inodes) is not None
 
     def lines(self) -> list[str]:
         """What its log has gained, complete lines only."""
@@ -115,8 +121,8 @@ class _Container:
 
     period = DOCKER_PERIOD
 
-    def __init__(self, found: LaneRecord, request: dict[str, Any]) -> None:
-        self._found = found
+    def __init__(self, record: LaneRecord, request: WatchRequest) -> None:
+        self._record = record
         self._request = request
         self._lines: deque[str] = deque(maxlen=1000)
         self.state = ""
@@ -125,10 +131,8 @@ class _Container:
 
     def look(self) -> tuple[bool, bool]:
         """Does it live, does its port have a listener (its processes may be hidden from us)."""
-        from sparkbuild.agent.docker.ours import is_alive  # noqa: PLC0415 - only for containers
-
         shelf = records.shelf_of(self._request)
-        box = shelf.box(self._found["container"])
+        box = shelf.box(self._record["container"])
         if shelf.problem:
             # dockerd restarts at times; its containers go on when it is told to keep them, and die when not
             self._misses += 1
@@ -138,13 +142,13 @@ class _Container:
             raise AgentError(shelf.problem, next="systemctl status docker on that node")
         self._misses = 0
         self.state = box["status"] if box else "the container was removed"
-        port = self._found["port"]
+        port = self._record["port"]
         alive = is_alive(box)
         return alive, bool(alive and port and procs.Glance().inodes(port))
 
     def ended(self) -> str:
         """How, in words."""
-        return of_container(self._found["container"], self.state, str(self._request.get("docker") or ""))
+        return of_container(self._record["container"], self.state, self._request.get("docker", ""))
 
     def lines(self) -> list[str]:
         """What its log has gained."""
@@ -155,8 +159,8 @@ class _Container:
 
     def _follow(self) -> None:
         try:
-            docker = Dockerd(str(self._request["docker"]))
-            for line in docker.logs(self._found["container"], tail=1000, follow=True):
+            docker = Dockerd(self._request["docker"])
+            for line in docker.logs(self._record["container"], tail=1000, follow=True):
                 self._lines.append(line)
         except DockerdError:
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sparkbuild.agent.machine.system import text
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import Gpu
+    from sparkbuild.agent.wire.nodes import Gpu
 
 FOLDER = "/proc/driver/nvidia"
 PATIENCE = 0.08  # seconds for nvidia-smi, which takes a second when the driver is not loaded

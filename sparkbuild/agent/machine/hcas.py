@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sparkbuild.agent.machine.system import text
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import Gid, Hca
+    from sparkbuild.agent.wire.nodes import Gid, Hca
 
 FOLDER = "/sys/class/infiniband"
 _MAPPED = "0000:0000:0000:0000:0000:ffff:"  # ::ffff:a.b.c.d

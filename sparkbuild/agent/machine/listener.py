@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.machine.procs import Glance
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.nodes import ListenerAsk, ListenerFact
+
+    class Query(ListenerAsk, total=False):
+        """With what all looks of one moment share."""
+
+        glance: Glance
+
 
 _ANY = {"0.0.0.0": ("127.0.0.1",), "::": ("127.0.0.1", "::1")}  # noqa: S104 - recognised, not bound to
 
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"port", "glance"?}; {"addresses": where this node itself reaches what listens there}."""
+def observe(query: Query) -> ListenerFact:
+    """See LISTENER."""
     return {"addresses": addresses(int(query["port"]), query.get("glance") or Glance())}
 
 

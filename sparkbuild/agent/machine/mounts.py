@@ -11,7 +11,7 @@ from sparkbuild.agent.machine.system import text
 from sparkbuild.agent.machine.together import together
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import Disk
+    from sparkbuild.agent.wire.nodes import Disk
 
 PATIENCE = 2.0  # seconds; a NAS that is gone would hold a look for ever
 _READ_ONLY = 1  # ST_RDONLY of statvfs

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from sparkbuild.agent.machine.hcas import hcas
 from sparkbuild.agent.machine.system import number, text
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import Interface
+    from sparkbuild.agent.wire.nodes import Interface, NetworkAsk, NetworkFact
 
 FOLDER = "/sys/class/net"
 _DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
@@ -18,18 +20,14 @@ _ADDRESS, _LOCAL = 1, 2  # of IFA_*: with a peer, ADDRESS is the peer's
 _UP = 1  # IFF_UP
 
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """How others may reach this node: {"interfaces", "hcas"}."""
-    from sparkbuild.agent.machine.hcas import hcas  # noqa: PLC0415 - most ask for the interfaces alone
-
+def observe(query: NetworkAsk) -> NetworkFact:
+    """See NETWORK."""
     del query
     return {"interfaces": interfaces(), "hcas": hcas()}
 
 
 def interfaces(folder: str = FOLDER) -> list[Interface]:
     """All interfaces, by name. `up`: switched on and with a carrier. `speed_mbit` is 0 where none is known."""
-    import socket  # noqa: PLC0415 - as elsewhere, only for those who need it
-
     by_index = addresses()
     found: list[Interface] = []
     for index, name in sorted(socket.if_nameindex(), key=lambda one: one[1]):
@@ -49,8 +47,6 @@ def interfaces(folder: str = FOLDER) -> list[Interface]:
 
 def addresses() -> dict[int, list[str]]:
     """All IPv4 addresses, as "10.0.0.1/24", by the index of their interface."""
-    import socket  # noqa: PLC0415 - as above
-
     found: dict[int, list[str]] = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
         kernel.settimeout(1.0)

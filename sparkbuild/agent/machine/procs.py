@@ -6,7 +6,10 @@ import os
 import re
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.records import Holder
 
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _ROW = re.compile(
@@ -253,10 +256,8 @@ def owns_socket(pids: set[int], inodes: set[str]) -> int | None:
     return None
 
 
-def holder(port: int, glance: Glance | None = None) -> dict[str, Any] | None:
-    """Who listens on a port: {"pid", "command", "user"}; pid 0 when the process is hidden from us, and the command then
-    says whose it is; None when nobody does.
-    """
+def holder(port: int, glance: Glance | None = None) -> Holder | None:
+    """Who listens on a port, None when nobody does. Which lane that is in is for the caller to find out."""
     sockets = (glance or Glance()).sockets(port)
     if not sockets:
         return None

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.machine.together import together
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.nodes import Room, RoomAsk, RoomFact
+    from sparkbuild.agent.wire.verbs import Placed
+
+    class Query(RoomAsk, Placed):
+        """With where."""
+
 
 _PATIENCE = 5.0  # seconds; a file system that hangs is none to count on
 _MOST = 200_000  # files of a folder that are counted
 
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "paths": [folder, relative: in the store]}; {"rooms": {path as asked: see `look`}}."""
+def observe(query: Query) -> RoomFact:
+    """See ROOM."""
     looks = {path: partial(look, inside(query["store"], path)) for path in query["paths"]}
-    found = together(looks, _PATIENCE)
-    return {"rooms": {path: _silent(one) if isinstance(one, Exception) else one for path, one in found.items()}}
+    rooms = together(looks, _PATIENCE)
+    return {"rooms": {path: _silent(room) if isinstance(room, Exception) else room for path, room in rooms.items()}}
 
 
-def look(path: str) -> dict[str, Any]:
-    """{"exists": it is a folder, "free": bytes that may be written there, "total": bytes of the file system, "device":
-    which one, "held": bytes on the disk that are in the folder, "problem"}. What is not there yet is looked at by the
-    folder above.
+def look(path: str) -> Room:
+    """The room of one folder; what is not there yet is looked at by the folder above.
 
     `held` is what a staging need not take from the disk: it keeps that, mends it in place, or removes it first; an
     interrupted one goes on with it, and what other tools made is adopted.
@@ -56,6 +62,6 @@ def _held(path: str) -> int:
     return held
 
 
-def _silent(error: Exception) -> dict[str, Any]:
+def _silent(error: Exception) -> Room:
     problem = str(getattr(error, "strerror", None) or error) or type(error).__name__
     return {"exists": None, "free": None, "total": None, "device": "", "held": 0, "problem": problem}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sparkbuild.agent.machine.procs import boot_id
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.records import Memory, System
+    from sparkbuild.agent.wire.nodes import Memory, System
 
 
 def system() -> System:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.records import Box
 
 PREFIX = "sparkbuild."
 RECIPE = "sparkbuild.recipe"
@@ -26,6 +30,16 @@ def store_id(store: str) -> str:
     import hashlib  # noqa: PLC0415 - most who ask for a label need none of it
 
     return hashlib.sha256(store.encode()).hexdigest()[:8]
+
+
+def is_alive(box: Box | None) -> bool:
+    """Whether a container holds what a lane holds."""
+    return box is not None and box["state"] in ALIVE
+
+
+def is_of_another(label: str, store: str) -> bool:
+    """Whether a container with that label STORE was launched from another store: by another user, most often."""
+    return label not in {"", store_id(store)}
 
 
 def is_lanes(labels: Mapping[str, str], of_image: Mapping[str, str] | None, name: str) -> bool:

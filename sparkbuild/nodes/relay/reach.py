@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from sparkbuild.agent.wire.nodes import NETWORK, PREFLIGHT
 from sparkbuild.agent.wire.store import Place
 from sparkbuild.core.errors import NodeError
 from sparkbuild.nodes.ask import survey
@@ -68,7 +69,7 @@ class Ways:
 
     def _fact(self, node: str) -> dict[str, Any]:
         if node not in self._facts:
-            fact = survey(self._nodes.agent, {node: {"scheme": "network"}})[node]
+            fact = survey(self._nodes.agent, {node: {"scheme": NETWORK}})[node]
             if "unreachable" in fact:
                 raise NodeError(f"{node} does not answer", found=str(fact["unreachable"]), next="doit health")
             self._facts[node] = fact
@@ -76,7 +77,7 @@ class Ways:
 
     def _reached(self, node: str, peers: list[str]) -> list[str]:
         """Those of the addresses that answer the node."""
-        fact = survey(self._nodes.agent, {node: {"scheme": "preflight", "peers": peers}})[node] if peers else {}
+        fact = survey(self._nodes.agent, {node: {"scheme": PREFLIGHT, "peers": peers}})[node] if peers else {}
         silent = fact.get("unreachable") or ()
         return [peer for peer in peers if not isinstance(silent, str) and all(one["peer"] != peer for one in silent)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from sparkbuild.nodes.rpc.laneshapes import Hca, Interface, Time
+from sparkbuild.agent.wire.clock import Time
 
 
 class _Table(TypedDict, total=False):
@@ -124,19 +124,6 @@ class Absent(_Absent, total=False):
     about: _About | None
 
 
-class _Room(TypedDict):
-    free: int | None
-    total: int | None
-    device: str
-    held: int
-
-
-class Room(TypedDict):
-    """See agent.machine.room."""
-
-    rooms: dict[str, _Room]
-
-
 class _Folder(TypedDict):
     dst: str
     recipe: str
@@ -167,10 +154,3 @@ class Inventory(TypedDict):
 
     folders: list[_Folder]
     exports: list[_Linked]
-
-
-class Network(TypedDict):
-    """See agent.machine.network."""
-
-    interfaces: list[Interface]
-    hcas: list[Hca]

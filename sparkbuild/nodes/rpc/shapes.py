@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from sparkbuild.agent.wire import clock
+from sparkbuild.agent.wire import clock, events
 from sparkbuild.agent.wire.verbs import Look, Verb
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.rpc import datashapes, laneshapes, resultshapes
+from sparkbuild.nodes.rpc import datashapes, resultshapes
 
 DEEPEST = 40  # tables and lists within each other; a key's parts have 6
 _AGAIN = "run again; if it stays, the node's store or its docker holds what sparkbuild did not write"
@@ -27,28 +27,16 @@ _THERE: dict[str, Any] = {
     "export": datashapes.Export,
 }
 _TOLD: dict[str, Any] = {
-    "lane": laneshapes.Lane,
-    "node": laneshapes.Node,
-    "preflight": laneshapes.Preflight,
-    "network": datashapes.Network,
-    "room": datashapes.Room,
     "inventory": datashapes.Inventory,
 }
 _RESULTS: dict[str, Any] = {
-    "facts": resultshapes.Facts,
-    "launch": resultshapes.Recorded,
-    "record": resultshapes.Recorded,
-    "note": resultshapes.Recorded,
-    "stop": resultshapes.Stop,
-    "prepare": resultshapes.Prepared,
-    "watch": resultshapes.Watched,
     "evict": resultshapes.Evictions,
 }
 _EVENTS: dict[str, Any] = {
-    "state": resultshapes.State,
-    "launch": resultshapes.Launched,
-    "progress": resultshapes.Progress,
-    "log": resultshapes.Log,
+    "state": events.State,
+    "launch": events.Launched,
+    "progress": events.Progress,
+    "log": events.Log,
 }
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.agent.wire.nodes import NODE, NodeAsk
 from sparkbuild.app import health
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core.errors import SparkbuildError
-from sparkbuild.nodes.ask import answer, everywhere
+from sparkbuild.nodes.ask import everywhere, look
 from sparkbuild.plugin.adapters.misread import HELP, no_option
 from sparkbuild.plugin.commands.base import FactCommand
 
@@ -84,10 +85,9 @@ def _look(session: Session, node: str) -> health.Look:
     store = session.nodes.store(node)
     lanes = session.goals.lanes.values()
     docker = any(getattr(lane.spec, "runtime", "") == "docker" and node in lane.nodes for lane in lanes)
-    query = {"scheme": "node", "paths": [store], "ports": [], "images": []}
     began = time.time()
     try:
-        fact = answer(session.nodes.agent(node), node, query)
+        fact = look(session.nodes.agent(node), node, NODE, NodeAsk(paths=[store]))
     except SparkbuildError as error:
         return health.Look(node, None, error)
     return health.Look(node, fact, None, began, time.time(), store, docker)

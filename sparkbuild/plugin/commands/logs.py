@@ -6,9 +6,11 @@ from typing import Any
 
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.agent.wire.lanes import TAIL, LaneAsk, TailAsk
+from sparkbuild.core.run import Event, call
 from sparkbuild.core.screen import complain
-from sparkbuild.nodes.ask import survey
 from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.serving.ranks import look
 
 _FOLLOW = {
     "name": "follow",
@@ -56,7 +58,7 @@ class Logs(FactCommand):
             raise InvalidCommand(f"lane {names[0]} has no rank {rank}: 0 to {len(goal.nodes) - 1}")
         node = goal.nodes[rank] if goal else self._node_of(names[0], rank)
 
-        def show(event: dict[str, Any]) -> None:
+        def show(event: Event) -> None:
             if event.get("event") == "launch":
                 of = ", ".join(event["nodes"] or [node])
                 if event["rank"] != rank or (goal and of != ", ".join(goal.nodes)):
@@ -65,19 +67,17 @@ class Logs(FactCommand):
                 self.outstream.raw.write(f"{event['text']}\n")  # the engine's own, as it is: who asks for it wants that
                 self.outstream.flush()
 
-        request = {"recipe": names[0], "lines": lines, "follow": follow}
-        self.session.nodes.agent(node).call("tail", request, show)
+        call(self.session.nodes.agent(node), TAIL, TailAsk(recipe=names[0], lines=lines, follow=follow), show)
         return 0
 
     def _node_of(self, recipe: str, rank: int) -> str:
         """Where a lane has that rank whose recipe cannot be read."""
         nodes, _ = self.session.stoppable()[recipe]
-        query = {"scheme": "lane", "recipe": recipe, "port": 0}
-        facts = survey(self.session.nodes.agent, dict.fromkeys(nodes, query))
-        records = {node: (fact.get("alive"), fact["record"]) for node, fact in facts.items() if fact.get("record")}
-        found = [node for node, (_, record) in records.items() if record.get("rank", 0) == rank]
+        facts = look(self.session.nodes.agent, nodes, LaneAsk(recipe=recipe, port=0))
+        records = {node: record for node, fact in facts.items() if (record := fact.get("record"))}
+        found = [node for node, record in records.items() if record.get("rank", 0) == rank]
         if not found and (rank or not records):
             silent = [node for node, fact in facts.items() if "unreachable" in fact]
             more = f"; {', '.join(silent)} cannot be asked" if silent else ""
             raise InvalidCommand(f"rank {rank} of lane {recipe} was never started{more}\n  next:   doit status")
-        return max(found or records, key=lambda node: bool(records[node][0]))
+        return max(found or records, key=lambda node: bool(facts[node].get("alive")))

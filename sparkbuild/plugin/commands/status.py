@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import Any, cast
 
+from sparkbuild.agent.wire.lanes import LaneAsk
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core import units
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.reasons import Reason
-from sparkbuild.nodes.ask import survey
 from sparkbuild.plugin.commands.base import FactCommand
-from sparkbuild.serving.judge import Seen, ranks_of
+from sparkbuild.serving.ranks import LaneSeen, Seen, look, ranks_of
 from sparkbuild.serving.state import LaneState, Phase, state
 
 FOR_PEOPLE = {"lane", "launched", "now"}  # what `state` was made of, and what is said beside it
@@ -49,8 +49,8 @@ class Status(FactCommand):
     def _row(self, recipe: str, goal: Goal | None) -> dict[str, Any]:
         """One lane; a recipe that cannot be read has no goal, but may have a lane that runs."""
         found, now = self._state(recipe, goal)
-        record = found.record or {}
-        ready = record.get("ready") or {}
+        record = found.recorded
+        ready = record.get("ready")
         alive = found.alive
         reasons = self.session.judge(goal).reasons if goal else ()
         # without a goal, a node that nothing of the lane was seen on is only one of those that were looked at
@@ -75,24 +75,26 @@ class Status(FactCommand):
             "lock": record.get("lock") if alive else None,
             "key": (record.get("key") or "")[:12] if alive else None,
             "current": current,
-            "ready_seconds": ready.get("seconds"),
-            "ttft_seconds": ready.get("ttft"),
+            "ready_seconds": ready["seconds"] if ready else None,
+            "ttft_seconds": ready["ttft"] if ready else None,
             "gates": {gate["id"]: bool(gate["ok"]) for gate in record.get("gates") or ()} if alive else {},
             "protected": bool(record.get("protect")),
         }
 
     def _state(self, recipe: str, goal: Goal | None) -> tuple[LaneState, float]:
         """And the time by the clock that the times of its record are by: its node's."""
-        seen = ranks_of(goal, self.session.observer.fact(goal)) if goal else ()
+        seen: tuple[Seen, ...] = ()
+        if goal:
+            fact = cast("LaneSeen", self.session.observer.fact(goal))  # as its kind has it
+            seen = ranks_of(goal, fact)
         known = goal.nodes if goal else ()
         nodes, _ = self.session.stoppable()[recipe]
         # docker is asked as well: a container may run without a record
-        query = {"scheme": "lane", "recipe": recipe, "port": 0, "runtime": "docker"}
-        more = dict.fromkeys((node for node in nodes if node not in known), query)
-        facts = survey(self.session.nodes.agent, more) if more else {}
+        more = [node for node in nodes if node not in known]
+        facts = look(self.session.nodes.agent, more, LaneAsk(recipe=recipe, port=0, runtime="docker"))
         seen += tuple(Seen(number, node, fact) for number, (node, fact) in enumerate(facts.items(), len(known)))
         found = state(recipe, seen, goal.spec.runtime if goal else "", known)
-        clocks = [float(one.fact["now"]) for one in seen if one.node == found.node and one.fact.get("now")]
+        clocks = [rank.fact["now"] for rank in seen if rank.node == found.node and rank.fact.get("now")]
         return found, clocks[0] if clocks else time.time()
 
     def _print(self, rows: list[dict[str, Any]]) -> None:

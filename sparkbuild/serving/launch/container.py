@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sparkbuild.agent.wire.lanelabels import PREFIX, store_id
@@ -83,21 +83,20 @@ def binds(order: Order) -> tuple[Bind, ...]:
     return tuple(found)
 
 
-def entrypoint(spec: LaneSpec, image: Mapping[str, Any], argv: Sequence[str]) -> list[str] | None:
-    """The entrypoint to ask for: None is the image's own. `image` is what the node's docker says of it.
+def entrypoint(spec: LaneSpec, baked: Sequence[str], argv: Sequence[str]) -> list[str] | None:
+    """The entrypoint to ask for: None is the image's own, `baked`.
 
     Raises ConfigError when the image's entrypoint is the beginning of the command already: it would run
     `vllm serve vllm serve ...`. A wrapper that ends in `exec "$@"` is no program of the command, and passes.
     """
     if spec.docker.entrypoint is not None:
         return list(spec.docker.entrypoint)
-    baked = [str(word) for word in image.get("entrypoint") or ()]
     for length in range(min(len(baked), len(argv)), 0, -1):
         if list(map(_program, baked[-length:])) == list(map(_program, argv[:length])):
             raise ConfigError(
                 f"the entrypoint of image {spec.image} would double the command",
                 where=f"{spec.folder}/recipe.toml",
-                found=f"entrypoint {json.dumps(baked)} before command {json.dumps(list(argv[:4]))}",
+                found=f"entrypoint {json.dumps(list(baked))} before command {json.dumps(list(argv[:4]))}",
                 wanted="one of the two to begin with the program",
                 next="set entrypoint = [] in [serve.docker], or leave what the image runs out of serve.command",
             )

@@ -6,17 +6,19 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sparkbuild.agent.wire.lanelabels import ALIVE, CREATED, RECIPE, STORE, is_lanes, name_of, store_id
+import docker
+import requests
+
+from sparkbuild.agent.wire.lanelabels import ALIVE, CREATED, RECIPE, STORE, is_lanes, is_of_another, name_of
+from sparkbuild.agent.wire.lanes import NOTE, RECORD, NoteAsk, RecordAsk
+from sparkbuild.agent.wire.records import LaneRecord
 from sparkbuild.core.errors import EngineDiedError, NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.run import Run
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.launch import container
-from sparkbuild.serving.launch.runtime import Order, Record, request_of
-
-if TYPE_CHECKING:
-    import docker
+from sparkbuild.serving.launch.runtime import Order, request_of
 
 
 class DockerRuntime:
@@ -25,7 +27,7 @@ class DockerRuntime:
     def __init__(self, engine: Callable[[str], docker.DockerClient]) -> None:
         self._engine = engine
 
-    def start(self, order: Order, run: Run) -> Record:
+    def start(self, order: Order, run: Run) -> LaneRecord:
         """Create the container, record it, start it; in this order, so that none runs which no record names."""
         spec: LaneSpec = order.goal.spec
         node = order.rank.node
@@ -33,16 +35,16 @@ class DockerRuntime:
         with told(node, f"lane {spec.recipe}"):
             make_room(api, spec.recipe, spec.docker.keep, run, store=order.rank.store)
             image = api.inspect_image(spec.image)
-            entry = container.entrypoint(spec, {"entrypoint": image["Config"].get("Entrypoint")}, order.launch.argv)
+            entry = container.entrypoint(spec, image["Config"].get("Entrypoint") or (), order.launch.argv)
             made = _create(api, order, entry)
         try:
-            record: Record = run.call(node, "record", {**request_of(order), "container": made})["record"]
+            record = run.call(node, RECORD, RecordAsk(**request_of(order), container=made))["record"]
             with told(node, f"lane {spec.recipe}"):
                 api.start(made)
                 started = str(api.inspect_container(made)["State"]["StartedAt"])
             # by this a container that somebody starts again is told from the one that passed its gates
-            request = {"recipe": spec.recipe, "launch": record["launch"], "set": {"started": started}}
-            record = run.call(node, "note", request)["record"]
+            noted: NoteAsk = {"recipe": spec.recipe, "launch": record["launch"], "set": {"started": started}}
+            record = run.call(node, NOTE, noted)["record"]
         except BaseException:
             with contextlib.suppress(Exception):  # the reason is what is raised
                 api.remove_container(made, force=True)
@@ -52,8 +54,6 @@ class DockerRuntime:
 
 
 def _create(api: Any, order: Order, entry: list[str] | None) -> str:
-    import docker  # noqa: PLC0415 - costs 170 ms, only when a container is made
-
     spec: LaneSpec = order.goal.spec
     mounts = [
         docker.types.Mount(target=bind.target, source=bind.source, type="bind", read_only=bind.read_only)
@@ -83,7 +83,7 @@ def make_room(api: Any, recipe: str, keep: int, run: Run, *, store: str) -> None
             continue  # of an image that somebody made of a lane
         if entry["State"] in ALIVE:
             raise EngineDiedError(f"container {name} of lane {recipe} runs", found=entry["Id"][:12], next="doit status")
-        foreign = entry["Labels"].get(STORE, "") not in {"", store_id(store)}
+        foreign = is_of_another(entry["Labels"].get(STORE, ""), store)
         if entry["State"] == CREATED and not foreign:
             api.remove_container(entry["Id"], force=True)
             run.note(f"removed {name} ({entry['Id'][:12]}), which was never started")
@@ -99,8 +99,6 @@ def make_room(api: Any, recipe: str, keep: int, run: Run, *, store: str) -> None
 
 def _image_labels(api: Any, image: str) -> dict[str, str] | None:
     """The labels of an image; None when docker has it no more."""
-    import docker  # noqa: PLC0415 - as above
-
     try:
         found: dict[str, str] = api.inspect_image(image)["Config"].get("Labels") or {}
     except (docker.errors.NotFound, docker.errors.NullResource):
@@ -112,8 +110,6 @@ def stop(api: Any, found: str, grace: float) -> bool:
     """Stop a container, gently first; True when it had to be killed. One that was never started is removed, one that
     is gone already is fine.
     """
-    import docker  # noqa: PLC0415 - as above
-
     try:
         state = api.inspect_container(found)["State"]
         if state["Status"] == CREATED:
@@ -129,9 +125,6 @@ def stop(api: Any, found: str, grace: float) -> bool:
 @contextlib.contextmanager
 def told(node: str, what: str) -> Iterator[None]:
     """Docker's refusals as errors of this package: what, on which node, in docker's own words."""
-    import docker  # noqa: PLC0415 - as above
-    import requests  # noqa: PLC0415 - docker-py's own
-
     try:
         yield
     except docker.errors.APIError as error:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.goal import Goal
+from sparkbuild.serving.ranks import RankFact
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
     """What was seen of the lane on other nodes, by node. `gone`: those that config.toml has no more."""
 
-    facts: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, RankFact]
     gone: tuple[str, ...] = ()
 
     @property
@@ -32,7 +32,7 @@ class Elsewhere(msgspec.Struct, frozen=True):
                 found.append(f"{where} does not answer: {fact['unreachable']}")
             elif "alive" not in fact or fact.get("docker_problem"):
                 found.append(f"{where} cannot be looked at: {fact.get('docker_problem') or fact.get('problem')}")
-            elif fact["alive"] and (goal.spec.protect or (fact.get("record") or {}).get("protect")):
+            elif fact["alive"] and (goal.spec.protect or ((record := fact.get("record")) and record.get("protect"))):
                 found.append(f"the lane {recipe} that runs on {node} is protected: doit stop:{recipe} first")
         return found
 

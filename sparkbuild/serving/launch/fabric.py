@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.nodes import Gid, Hca
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.nodes.relay.addresses import INNER, addresses, networks
+from sparkbuild.serving.launch.asked import NodeSeen
 
 
 class Fabric(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ def alone(node: str) -> Fabric:
     return Fabric(node, "127.0.0.1", "lo", "127.0.0.0/8", "a cluster of one node")
 
 
-def choose(cluster: str, wanted: str, facts: Mapping[str, Mapping[str, Any]]) -> tuple[Fabric, ...]:
+def choose(cluster: str, wanted: str, facts: Mapping[str, NodeSeen]) -> tuple[Fabric, ...]:
     """The fabric of a cluster from what its nodes said ("interfaces", "hcas"), in rank order.
 
     `wanted` is the cluster's `fabric`, "" when it has none. Raises ConfigError when there is not exactly one answer.
@@ -75,7 +76,7 @@ def _parse(cluster: str, text: str) -> ipaddress.IPv4Network:
         ) from error
 
 
-def _shared(cluster: str, facts: Mapping[str, Mapping[str, Any]]) -> tuple[ipaddress.IPv4Network, str]:
+def _shared(cluster: str, facts: Mapping[str, NodeSeen]) -> tuple[ipaddress.IPv4Network, str]:
     """The one network that all nodes are on; one with RDMA devices on all of them goes before the others."""
     per_node = [networks(fact) for fact in facts.values()]
     shared = [network for network in per_node[0] if all(network in networks for networks in per_node)]
@@ -109,7 +110,7 @@ def _shared(cluster: str, facts: Mapping[str, Mapping[str, Any]]) -> tuple[ipadd
     )
 
 
-def _on(cluster: str, node: str, fact: Mapping[str, Any], network: ipaddress.IPv4Network, origin: str) -> Fabric:
+def _on(cluster: str, node: str, fact: NodeSeen, network: ipaddress.IPv4Network, origin: str) -> Fabric:
     found = [
         Fabric(node, str(address.ip), name, str(network), origin, *_rdma(fact, name, str(address.ip)))
         for name, address in addresses(fact, every=True)
@@ -138,7 +139,7 @@ def _on(cluster: str, node: str, fact: Mapping[str, Any], network: ipaddress.IPv
     )
 
 
-def _rdma(fact: Mapping[str, Any], interface: str, address: str) -> tuple[tuple[str, ...], int | None]:
+def _rdma(fact: NodeSeen, interface: str, address: str) -> tuple[tuple[str, ...], int | None]:
     """The active HCAs that can be used with one GID index, that of the interface first.
 
     The index differs between nodes and between boots, and one of the same number may be RoCE v1 or IPv6: only the GID
@@ -160,14 +161,14 @@ def _rdma(fact: Mapping[str, Any], interface: str, address: str) -> tuple[tuple[
     return (first, *dict.fromkeys(others)), index
 
 
-def _fits(hca: Mapping[str, Any], index: int) -> bool:
+def _fits(hca: Hca, index: int) -> bool:
     return any(
         gid.get("index") == index and _is_roce_v2(gid) and _ipv4_of(str(gid.get("gid")))
         for gid in hca.get("gids") or ()
     )
 
 
-def _is_roce_v2(gid: Mapping[str, Any]) -> bool:
+def _is_roce_v2(gid: Gid) -> bool:
     return gid.get("type") == "RoCE v2" and isinstance(gid.get("index"), int)
 
 
@@ -180,7 +181,8 @@ def _ipv4_of(gid: str) -> str:
     return str(mapped) if mapped else ""
 
 
-def _told(fact: Mapping[str, Any]) -> str:
-    problems = [fact.get("problem"), *((fact.get("problems") or {}).get(look) for look in ("interfaces", "hcas"))]
+def _told(fact: NodeSeen) -> str:
+    failed = fact.get("problems") or {}
+    problems = [fact.get("problem"), failed.get("interfaces"), failed.get("hcas")]
     known = [f"{address} ({name})" for name, address in addresses(fact)]
     return ", ".join([*known, *(str(problem) for problem in problems if problem)]) or "no address"

@@ -8,11 +8,11 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
+from sparkbuild.agent.wire.lanes import HOLD, HoldAsk
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted, cancel
-from sparkbuild.core.run import Agent
+from sparkbuild.core.run import Agent, Event, call
 
 WAIT = 30.0  # seconds for a node to say that it is held
 
@@ -47,7 +47,7 @@ class _Claim:
     def __init__(self, agent: Agent, node: str, recipe: str) -> None:
         self._agent = agent
         self._node = node
-        self._request = {"recipe": recipe, "who": operator()}
+        self._request = HoldAsk(recipe=recipe, who=operator())
         self._held = threading.Event()
         self._over = threading.Event()  # the agent's call is over
         self._leave = threading.Event()
@@ -85,7 +85,7 @@ class _Claim:
 
     def _hold(self) -> None:
         try:
-            self._agent.call("hold", self._request, self._on_event)
+            call(self._agent, HOLD, self._request, self._on_event)
         except (_EndHoldError, Interrupted):
             pass
         except SparkbuildError as error:
@@ -93,7 +93,7 @@ class _Claim:
         finally:
             self._over.set()
 
-    def _on_event(self, event: dict[str, Any]) -> None:
+    def _on_event(self, event: Event) -> None:
         if self._leave.is_set():
             raise _EndHoldError
         if event.get("event") == "held":

@@ -9,31 +9,33 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.wire.lanelabels import CREATED
+from sparkbuild.agent.wire.lanes import PREPARE, LaneAsk, PrepareAsk, PrepareResult
+from sparkbuild.agent.wire.nodes import PreflightAsk
 from sparkbuild.agent.wire.printable import one_line
+from sparkbuild.agent.wire.records import LaneRecord
 from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Progress, Run
 from sparkbuild.core.secrets import read_secrets
 from sparkbuild.core.templates.errors import TemplateError
-from sparkbuild.nodes.ask import everywhere, survey
-from sparkbuild.serving import judge, lane, places
+from sparkbuild.nodes.ask import everywhere
+from sparkbuild.serving import lane, places, ranks
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.launch import container, fabric, preflight, render
-from sparkbuild.serving.launch.dockerruntime import DockerRuntime
+from sparkbuild.serving.launch.asked import NodeSeen, check, see
 from sparkbuild.serving.launch.elsewhere import Elsewhere
 from sparkbuild.serving.launch.hold import operator
 from sparkbuild.serving.launch.mounted import Mounted
 from sparkbuild.serving.launch.render import Launch, Rank
-from sparkbuild.serving.launch.runtime import Order, ProcessRuntime, Record, Runtime
+from sparkbuild.serving.launch.runtime import Order, ProcessRuntime, Runtime
+from sparkbuild.serving.ranks import LaneSeen, Seen, ranks_of
 from sparkbuild.workspace.toml.tomlfile import located
 
 if TYPE_CHECKING:
     from sparkbuild.nodes.cluster import Nodes
-
-Fact = dict[str, Any]
 
 
 class Launcher:
@@ -42,10 +44,17 @@ class Launcher:
     def __init__(self, root: str, nodes: Nodes) -> None:
         self._root = root
         self._nodes = nodes
-        self._known: dict[str, dict[str, Fact]] = {}
+        self._known: dict[str, dict[str, NodeSeen]] = {}
         self._guard = threading.Lock()
         self._mounted = Mounted(nodes.agent)
-        self._runtimes: dict[str, Runtime] = {"process": ProcessRuntime(), "docker": DockerRuntime(nodes.docker)}
+
+    def _runtime(self, name: str) -> Runtime:
+        """How a rank is started. A third way is a new file and a line here."""
+        if name == "docker":
+            from sparkbuild.serving.launch.dockerruntime import DockerRuntime  # noqa: PLC0415 - loads docker-py, 170 ms
+
+            return DockerRuntime(self._nodes.docker)
+        return ProcessRuntime()
 
     def is_plain(self, goal: Goal) -> bool:
         """One process on this machine: there is nothing to ask of other nodes or of docker."""
@@ -55,14 +64,13 @@ class Launcher:
             and self._nodes.place(goal.nodes[0]).connection == "local"
         )
 
-    def facts(self, goal: Goal, *, again: bool = False) -> dict[str, Fact]:
+    def facts(self, goal: Goal, *, again: bool = False) -> dict[str, NodeSeen]:
         """What the nodes of a goal say of themselves, in rank order. Raises NodeError when one is silent."""
         with self._guard:
             known = None if again else self._known.get(goal.target)
         if known is None:
             spec: LaneSpec = goal.spec
-            query = {"scheme": "node", "images": [spec.image] if spec.runtime == "docker" else []}
-            known = survey(self._nodes.agent, dict.fromkeys(goal.nodes, query))
+            known = see(self._nodes.agent, goal.nodes, [spec.image] if spec.runtime == "docker" else [])
             silent = [f"{node}: {fact['unreachable']}" for node, fact in known.items() if "unreachable" in fact]
             if silent:
                 raise NodeError(
@@ -80,7 +88,7 @@ class Launcher:
             fabrics: tuple[fabric.Fabric, ...] = (fabric.alone(goal.nodes[0]),)
         else:
             fabrics = fabric.choose(spec.cluster, spec.fabric, self.facts(goal, again=again))
-        made = []
+        launches = []
         manifests = self._mounted.of(goal)
         for number, (node, place) in enumerate(zip(goal.nodes, fabrics, strict=True)):
             store = self._nodes.store(node)
@@ -99,9 +107,9 @@ class Launcher:
             except TemplateError as error:
                 raise located(error, self._root) from error
             if spec.runtime == "docker":
-                container.entrypoint(spec, {"entrypoint": spec.image_entrypoint}, launch.argv)
-            made.append((rank, launch))
-        return tuple(made)
+                container.entrypoint(spec, spec.image_entrypoint, launch.argv)
+            launches.append((rank, launch))
+        return tuple(launches)
 
     def _files(self, goal: Goal, store: str) -> str:
         """Where a rank finds the recipe's files: the workspace itself for a process of this machine."""
@@ -110,46 +118,45 @@ class Launcher:
             return os.path.join(self._root, spec.folder)
         return os.path.join(store, "lanes", spec.recipe, lane.files_folder(goal.inputs)) if goal.inputs else ""
 
-    def problems(self, goal: Goal, fact: Fact) -> list[str]:
+    def problems(self, goal: Goal, fact: LaneSeen) -> list[str]:
         """What a launch would fail of. Asks the nodes about what the launch needs of them."""
-        seen = judge.ranks_of(goal, fact)
-        replaces = any(one.alive for one in seen)
-        found = preflight.refusals(goal, seen, replaces=replaces) + port_taken(goal, seen)
-        found += self.elsewhere(goal, fact).refusals(goal)
+        seen = ranks_of(goal, fact)
+        replaces = any(rank.alive for rank in seen)
+        refusals = preflight.refusals(goal, seen, replaces=replaces) + port_taken(goal, seen)
+        refusals += self.elsewhere(goal, fact).refusals(goal)
         launches = self.launches(goal)
         spec: LaneSpec = goal.spec
         if self.is_plain(goal) and not spec.min_memory:
-            return found
+            return refusals
         addresses = [rank.fabric.address for rank, _ in launches]
         devices = [text.partition(":")[0] for text in spec.docker.devices] if spec.runtime == "docker" else []
-        queries = {}
+        asks: dict[str, PreflightAsk] = {}
         for rank, launch in launches:
             # made by the steps before the launch; what an export binds is on the NAS, and must be there
             ours = (*render.staged(rank, spec).values(), *render.exports(rank, spec).values(), rank.store)
             paths = [bind.source for bind in launch.mounts if not bind.source.startswith(ours)]
             peers = [address for address in addresses if address != rank.fabric.address]
-            queries[rank.node] = {"scheme": "preflight", "paths": paths, "devices": devices, "peers": peers}
+            asks[rank.node] = PreflightAsk(paths=paths, devices=devices, peers=peers)
             if not self.is_plain(goal):  # a lane of this machine lives as long as its user's login anyway
-                queries[rank.node]["runtime"] = spec.runtime
+                asks[rank.node]["runtime"] = spec.runtime
             if replaces and spec.min_memory:
-                queries[rank.node]["replaces"] = spec.recipe
-        checks = survey(self._nodes.agent, queries)
-        nodes = self.facts(goal) if not self.is_plain(goal) else {node: {} for node in goal.nodes}
-        return found + preflight.problems(goal, launches, nodes, checks)
+                asks[rank.node]["replaces"] = spec.recipe
+        checks = check(self._nodes.agent, asks)
+        nodes = self.facts(goal) if not self.is_plain(goal) else dict.fromkeys(goal.nodes, NodeSeen())
+        return refusals + preflight.problems(goal, launches, nodes, checks)
 
-    def elsewhere(self, goal: Goal, fact: Fact) -> Elsewhere:
+    def elsewhere(self, goal: Goal, fact: LaneSeen) -> Elsewhere:
         """What runs of the lane on nodes that it has no more. Asks these, if there are any."""
-        named = places.elsewhere(goal, judge.ranks_of(goal, fact), self._root)
+        named = places.elsewhere(goal, ranks_of(goal, fact), self._root)
         known = [node for node in named if node in self._nodes.names]
-        query = {"scheme": "lane", "recipe": goal.spec.recipe, "port": 0, "runtime": goal.spec.runtime}
-        facts = survey(self._nodes.agent, dict.fromkeys(known, query)) if known else {}
+        ask = LaneAsk(recipe=goal.spec.recipe, port=0, runtime=goal.spec.runtime)
+        facts = ranks.look(self._nodes.agent, known, ask) if known else {}
         return Elsewhere(facts, tuple(node for node in named if node not in known))
 
-    def look(self, goal: Goal) -> Fact:
+    def look(self, goal: Goal) -> LaneSeen:
         """The lane's fact, now, as the observer would give it."""
-        query = {"scheme": "lane", "recipe": goal.spec.recipe, "port": goal.spec.port, "runtime": goal.spec.runtime}
-        found = survey(self._nodes.agent, dict.fromkeys(goal.nodes, query))
-        return found[goal.nodes[0]] if len(goal.nodes) == 1 else {"ranks": found}
+        ask = LaneAsk(recipe=goal.spec.recipe, port=goal.spec.port, runtime=goal.spec.runtime)
+        return ranks.fact_of(goal, ranks.look(self._nodes.agent, goal.nodes, ask))
 
     def check_consistency(self, goal: Goal) -> None:
         """Raise when the ranks would not run the same."""
@@ -168,7 +175,7 @@ class Launcher:
                 next="doit health",
             )
 
-    def start(self, goal: Goal, run: Run, number: str, started: list[str], check: Callable[[], None]) -> Record:
+    def start(self, goal: Goal, run: Run, number: str, started: list[str], check: Callable[[], None]) -> LaneRecord:
         """Start all ranks, the head first; returns the head's record. `number` names the launch. `started` gets the
         nodes on which one runs: the caller takes them down when this raises. `check` raises when the nodes are not held
         any more.
@@ -179,7 +186,7 @@ class Launcher:
         by = operator()
         run.report(Progress("launch"))
         folders = self._prepare(goal, launches, number, run)
-        runtime = self._runtimes[goal.spec.runtime]
+        runtime = self._runtime(goal.spec.runtime)
         orders = {
             rank.node: Order(goal, rank, launch, number, folders[rank.node]["secrets"], by) for rank, launch in launches
         }
@@ -188,7 +195,7 @@ class Launcher:
                 run.note(f"{order.rank.node} env {name}={value}" if len(orders) > 1 else f"env {name}={value}")
         head, *workers = orders
 
-        def start(node: str) -> Record:
+        def start(node: str) -> LaneRecord:
             check()
             record = runtime.start(orders[node], run)
             started.append(node)
@@ -201,27 +208,21 @@ class Launcher:
 
     def _prepare(
         self, goal: Goal, launches: tuple[tuple[Rank, Launch], ...], number: str, run: Run
-    ) -> Mapping[str, dict[str, str]]:
+    ) -> Mapping[str, PrepareResult]:
         """Put the recipe's files and the secrets on the nodes."""
         spec: LaneSpec = goal.spec
         in_files = spec.runtime == "docker"
         if self.is_plain(goal) or (not goal.inputs and not (in_files and spec.secrets)):
-            return {node: {"files": "", "secrets": ""} for node in goal.nodes}
+            return dict.fromkeys(goal.nodes, PrepareResult(files="", secrets=""))
         files = {item.path.removeprefix(f"{spec.folder}/"): self._read(item.path) for item in goal.inputs}
         secrets = {rank.node: launch.secrets if in_files else {} for rank, launch in launches}
 
-        def work(node: str) -> dict[str, str]:
-            request = {
-                "recipe": spec.recipe,
-                "launch": number,
-                "folder": lane.files_folder(goal.inputs),
-                "files": files,
-                "secrets": secrets[node],
-            }
-            found: dict[str, str] = run.call(node, "prepare", request)
-            return found
+        def prepare(node: str) -> PrepareResult:
+            folder = lane.files_folder(goal.inputs)
+            ask = PrepareAsk(recipe=spec.recipe, launch=number, folder=folder, files=files, secrets=secrets[node])
+            return run.call(node, PREPARE, ask)
 
-        return everywhere(goal.nodes, work)
+        return everywhere(goal.nodes, prepare)
 
     def _read(self, path: str) -> str:
         return base64.b64encode((Path(self._root) / path).read_bytes()).decode()
@@ -244,13 +245,13 @@ def refuse_pending(goal: Goal, launches: tuple[tuple[Rank, Launch], ...]) -> Non
         )
 
 
-def port_taken(goal: Goal, seen: tuple[judge.Seen, ...]) -> list[str]:
+def port_taken(goal: Goal, seen: tuple[Seen, ...]) -> list[str]:
     """Who holds the port, said before anything is built: a program would find out when it is launched, and a container
     would be taken for the one that answers there. What is left of this very lane is removed before.
     """
     head, spec = seen[0], goal.spec
     holder = head.fact.get("port_holder")
-    if not holder or any(one["state"] != CREATED for one in head.fact.get("left") or ()):
+    if not holder or any(box["state"] != CREATED for box in head.fact.get("left") or ()):
         return []
     if not holder["pid"]:
         return [f"port {spec.port} on {head.node} is in use by a process of another user"]

@@ -7,11 +7,11 @@ given a name which is not there ends the load after minutes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from sparkbuild.agent.wire.nodes import Hca, Interface
 from sparkbuild.serving.launch.fabric import Fabric
 
 
@@ -58,15 +58,14 @@ _NAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "MN_IF_NAME", "OMPI_MCA_btl_
 _HCAS = ("NCCL_IB_HCA",)
 
 
-def problems(env: Mapping[str, str], node: Mapping[str, Any]) -> list[str]:
+def problems(env: Mapping[str, str], interfaces: Sequence[Interface], hcas: Sequence[Hca]) -> list[str]:
     """Which of the variables name nothing that the node has, in words. What the node does not know is not judged."""
     kinds = (
-        ("network interface", "interfaces", (*_BEGINNINGS, *_NAMES)),
-        ("RDMA device", "hcas", _HCAS),
+        ("network interface", [interface["name"] for interface in interfaces], (*_BEGINNINGS, *_NAMES)),
+        ("RDMA device", [hca["name"] for hca in hcas], _HCAS),
     )
     found = []
-    for kind, field, names in kinds:
-        there = [str(one.get("name")) for one in node.get(field) or ()]
+    for kind, there, names in kinds:
         wrong = [name for name in names if there and not _fits(env.get(name, ""), there, exact=name in _NAMES)]
         found += [f"no {kind} is what {name} says: {env[name]!r}; it has {', '.join(there)}" for name in wrong]
     return found

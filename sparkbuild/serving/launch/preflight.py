@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
+from sparkbuild.agent.wire.engine import DockerImage
 from sparkbuild.agent.wire.lanelabels import ALIVE, KEY
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.nodes.machines import same_machine
-from sparkbuild.serving.judge import Seen, foreign, process_elsewhere, who
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.launch import container, network
+from sparkbuild.serving.launch.asked import Checked, NodeSeen
 from sparkbuild.serving.launch.render import Launch, Rank
-
-Fact = Mapping[str, Any]
+from sparkbuild.serving.ranks import Seen, foreign, process_elsewhere, who
 
 
 def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]:
@@ -24,37 +23,37 @@ def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]
     """
     spec: LaneSpec = goal.spec
     found = []
-    records = [one.record for one in seen if one.record and one.alive]
+    records = [rank.record for rank in seen if rank.record and rank.alive]
     if replaces and records and (spec.protect or any(record.get("protect") for record in records)):
         found.append(
             f"lane {spec.recipe} is protected and is not replaced: {who(records[0])}, launched from another state of"
             f" the recipe; doit stop:{spec.recipe}, then doit serve:{spec.recipe}"
         )
-    for one in seen:
-        found += [f"{one.node} serves lane {other}: doit stop:{other}" for other in one.fact.get("others") or ()]
-        found += [foreign(box, one.node) for box in one.fact.get("foreign") or ()]
-        found += [process_elsewhere(lane, one.node) for lane in one.fact.get("elsewhere") or ()]
-        if one.fact.get("stranger"):
-            found.append(f"{stranger(one, spec.recipe)}: {one.fact['stranger']}\n{way_out(one, spec.recipe)}")
+    for rank in seen:
+        found += [f"{rank.node} serves lane {other}: doit stop:{other}" for other in rank.fact.get("others") or ()]
+        found += [foreign(box, rank.node) for box in rank.fact.get("foreign") or ()]
+        found += [process_elsewhere(lane, rank.node) for lane in rank.fact.get("elsewhere") or ()]
+        if rank.fact.get("stranger"):
+            found.append(f"{stranger(rank, spec.recipe)}: {rank.fact['stranger']}\n{way_out(rank, spec.recipe)}")
     return found
 
 
-def stranger(one: Seen, recipe: str) -> str:
+def stranger(rank: Seen, recipe: str) -> str:
     """A container that is not ours has the name that ours would get."""
-    return f"a container on {one.node} that is not ours has the name sparkbuild-{recipe}"
+    return f"a container on {rank.node} that is not ours has the name sparkbuild-{recipe}"
 
 
-def way_out(one: Seen, recipe: str) -> str:
+def way_out(rank: Seen, recipe: str) -> str:
     """What frees the name."""
     name = f"sparkbuild-{recipe}"
-    return f"  on {one.node}: docker rename {name} {name}-old, or docker rm -f {name} when it is yours to end"
+    return f"  on {rank.node}: docker rename {name} {name}-old, or docker rm -f {name} when it is yours to end"
 
 
 def problems(
     goal: Goal,
     launches: tuple[tuple[Rank, Launch], ...],
-    nodes: Mapping[str, Fact],
-    checks: Mapping[str, Fact],
+    nodes: Mapping[str, NodeSeen],
+    checks: Mapping[str, Checked],
 ) -> list[str]:
     """What is missing on the nodes. `nodes` are their own facts, `checks` the answers about what this launch needs."""
     same = same_machine({rank.node: nodes[rank.node] for rank, _ in launches})
@@ -70,20 +69,25 @@ def problems(
             found.append(f"{rank.node} could not be looked at: {failed}")
             continue
         found += _on_node(goal.spec, rank.node, check)
-        found += [f"{rank.node}: {text}" for text in network.problems(launch.env, node)]
+        found += [
+            f"{rank.node}: {text}"
+            for text in network.problems(launch.env, node.get("interfaces") or (), node.get("hcas") or ())
+        ]
         if goal.spec.runtime == "docker":
             found += _docker(goal.spec, rank.node, node, launch)
     return found
 
 
-def _on_node(spec: LaneSpec, name: str, check: Fact) -> list[str]:
+def _on_node(spec: LaneSpec, name: str, check: Checked) -> list[str]:
     found = [f"{name}: no {path}, which a mount names" for path in check.get("missing") or ()]
     found += [f"{name}: no device {path}" for path in check.get("devices_missing") or ()]
     found += [f"{name}: {path} is no device" for path in check.get("not_devices") or ()]
     found += [f"{name}: {path}: {problem}" for path, problem in (check.get("unknown") or {}).items()]
+    unreachable = check.get("unreachable") or ()
     found += [
         f"{name} does not reach {away['peer']} on the fabric: {away['problem']}"
-        for away in check.get("unreachable") or ()
+        for away in unreachable
+        if not isinstance(away, str)
     ]
     if check.get("ends_with_login"):
         found.append(f"{name}: {check['ends_with_login']}")
@@ -96,12 +100,12 @@ def _on_node(spec: LaneSpec, name: str, check: Fact) -> list[str]:
     return found
 
 
-def _docker(spec: LaneSpec, name: str, node: Fact, launch: Launch) -> list[str]:
-    docker = node.get("docker") or {}
-    if not docker.get("present") or docker.get("problem"):
-        return [f"docker on {name}: {docker.get('problem') or 'not there'}"]
+def _docker(spec: LaneSpec, name: str, node: NodeSeen, launch: Launch) -> list[str]:
+    docker = node.get("docker")
+    if docker is None or not docker["present"] or docker["problem"]:
+        return [f"docker on {name}: {docker['problem'] if docker and docker['problem'] else 'not there'}"]
     found = []
-    image = (docker.get("images") or {}).get(spec.image)
+    image = _image(spec, node)
     if image and image.get("arch") and docker.get("arch") and _arch(image["arch"]) != _arch(docker["arch"]):
         found.append(f"{name} is {_arch(docker['arch'])}, image {spec.image} is for {_arch(image['arch'])}")
     if image:
@@ -113,18 +117,24 @@ def _docker(spec: LaneSpec, name: str, node: Fact, launch: Launch) -> list[str]:
         )
     if spec.docker.gpus:
         found += [
-            f"{name}: container {one['name']} ({one['image']}) uses the GPU and is not ours"
-            for one in docker.get("containers") or ()
-            if one.get("gpu") and not one.get("ours") and one.get("state") in ALIVE
+            f"{name}: container {box['name']} ({box['image']}) uses the GPU and is not ours"
+            for box in docker.get("containers") or ()
+            if box.get("gpu") and not box.get("ours") and box.get("state") in ALIVE
         ]
     return found
 
 
-def of_image(spec: LaneSpec, name: str, image: Fact, node: Fact, launch: Launch) -> list[str]:
+def _image(spec: LaneSpec, node: NodeSeen) -> DockerImage | None:
+    """The lane's image in docker of a node."""
+    docker = node.get("docker")
+    return docker["images"].get(spec.image) if docker and docker.get("images") else None
+
+
+def of_image(spec: LaneSpec, name: str, image: DockerImage, node: NodeSeen, launch: Launch) -> list[str]:
     """Why this very image cannot run the launch: its entrypoint doubles the command, its user cannot read a secret."""
     found = []
     try:
-        container.entrypoint(spec, image, launch.argv)
+        container.entrypoint(spec, image.get("entrypoint") or (), launch.argv)
     except ConfigError as error:
         found.append(f"{name}: {error.what}: {error.found}; {error.next}")
     if spec.secrets and (reader := _cannot_read(image, node)):
@@ -135,28 +145,29 @@ def of_image(spec: LaneSpec, name: str, image: Fact, node: Fact, launch: Launch)
     return found
 
 
-def _cannot_read(image: Fact, node: Fact) -> str:
+def _cannot_read(image: DockerImage, node: NodeSeen) -> str:
     """Who of the container cannot read what only the login of the node may, "" when it can or that is not known: a name
     is one of the image, and which number it has stands in the image alone.
     """
-    if (node.get("docker") or {}).get("remaps_users"):
+    docker = node.get("docker")
+    if docker and docker.get("remaps_users"):
         return "root of a container is another user on this node (userns-remap), and"
     user = str(image.get("user") or "").partition(":")[0]
     is_other = user.isdigit() and int(user) not in {0, node.get("uid")}
     return f"user {user} of the image" if is_other else ""
 
 
-def before_stop(spec: LaneSpec, launches: tuple[tuple[Rank, Launch], ...], nodes: Mapping[str, Fact]) -> list[str]:
+def before_stop(spec: LaneSpec, launches: tuple[tuple[Rank, Launch], ...], nodes: Mapping[str, NodeSeen]) -> list[str]:
     """What is known only once the image is on the nodes, right before the lane that runs is stopped."""
     found = []
     for rank, launch in launches if spec.runtime == "docker" else ():
         node = nodes[rank.node]
-        image = ((node.get("docker") or {}).get("images") or {}).get(spec.image)
+        image = _image(spec, node)
         found += of_image(spec, rank.node, image, node, launch) if image else []
     return found
 
 
-def consistency(spec: LaneSpec, nodes: Mapping[str, Fact]) -> list[str]:
+def consistency(spec: LaneSpec, nodes: Mapping[str, NodeSeen]) -> list[str]:
     """What differs between the ranks and must not, right before the launch: the image by key and layers, the driver."""
     found = []
     drivers = {name: str(fact.get("driver") or "") for name, fact in nodes.items()}
@@ -164,7 +175,7 @@ def consistency(spec: LaneSpec, nodes: Mapping[str, Fact]) -> list[str]:
         found.append(f"GPU drivers differ: {_by_value(drivers)}")
     if spec.runtime != "docker":
         return found
-    images = {name: ((fact.get("docker") or {}).get("images") or {}).get(spec.image) for name, fact in nodes.items()}
+    images = {name: _image(spec, fact) for name, fact in nodes.items()}
     gone = [name for name, image in images.items() if not image]
     if gone:
         return [*found, f"image {spec.image} is not on {', '.join(gone)}"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 import msgspec
 
+from sparkbuild.agent.wire.lanes import LAUNCH, LaunchAsk, Launching
+from sparkbuild.agent.wire.records import LaneParts, LaneRecord
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Run
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.launch.render import Launch, Rank
-
-Record = dict[str, Any]
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -30,12 +30,12 @@ class Order(msgspec.Struct, frozen=True):
 class Runtime(Protocol):
     """How a rank is started. A third one is a new file and an entry in kind.py."""
 
-    def start(self, order: Order, run: Run) -> Record:
+    def start(self, order: Order, run: Run) -> LaneRecord:
         """Start one rank; returns its record. A rank that fails to start leaves nothing that runs."""
 
 
-def request_of(order: Order) -> dict[str, Any]:
-    """The fields of a LaneRecord that a launch decides. Only rank 0 serves; the others have no port of their own."""
+def request_of(order: Order) -> Launching:
+    """What is asked of the node. Only rank 0 serves; the others have no port of their own."""
     spec: LaneSpec = order.goal.spec
     return {
         "recipe": spec.recipe,
@@ -43,7 +43,7 @@ def request_of(order: Order) -> dict[str, Any]:
         "rank": order.rank.rank,
         "world_size": order.rank.world_size,
         "key": order.goal.key.digest,
-        "parts": order.goal.key.parts,
+        "parts": cast("LaneParts", order.goal.key.parts),  # `lane_goal` makes them, `nodes` among them
         "argv": list(order.launch.argv),
         "uses": list(order.launch.uses),
         "host": order.rank.host,
@@ -57,8 +57,6 @@ def request_of(order: Order) -> dict[str, Any]:
 class ProcessRuntime:
     """A program on the node, started by the node's agent and detached from it."""
 
-    def start(self, order: Order, run: Run) -> Record:
+    def start(self, order: Order, run: Run) -> LaneRecord:
         """See Runtime."""
-        request = {**request_of(order), "env": order.launch.env}
-        record: Record = run.call(order.rank.node, "launch", request)["record"]
-        return record
+        return run.call(order.rank.node, LAUNCH, LaunchAsk(**request_of(order), env=order.launch.env))["record"]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from sparkbuild.agent.wire.lanelabels import CREATED
+from sparkbuild.agent.wire.lanes import NOTE, STOP, NoteAsk, StopAsk
+from sparkbuild.agent.wire.records import Box
 from sparkbuild.core.errors import NodeError, SparkbuildError
-from sparkbuild.core.run import Agent
+from sparkbuild.core.run import Agent, Event, call
 from sparkbuild.nodes.ask import everywhere
-from sparkbuild.serving.judge import foreign, process_elsewhere
 from sparkbuild.serving.launch.hold import operator
+from sparkbuild.serving.ranks import foreign, process_elsewhere
 
 if TYPE_CHECKING:
     import docker
@@ -54,7 +56,9 @@ def stop_lane(
     """Stop it on all nodes at the same time, in rank order of the result; with `launch`, only what that launch started.
     A node that cannot be reached holds up none of the others; its error is in the result.
     """
-    request = {"recipe": recipe, "grace": grace, "by": operator(), **({"launch": launch} if launch else {})}
+    request = StopAsk(recipe=recipe, grace=grace, by=operator())
+    if launch:
+        request["launch"] = launch
 
     def work(node: str) -> Stopped:
         try:
@@ -81,14 +85,14 @@ def failure(recipe: str, done: tuple[Stopped, ...]) -> SparkbuildError | None:
     )
 
 
-def _stop(reach: Reach, node: str, request: dict[str, Any], *, final: bool, note: Callable[[str], None]) -> Stopped:
+def _stop(reach: Reach, node: str, request: StopAsk, *, final: bool, note: Callable[[str], None]) -> Stopped:
     agent, recipe, grace = reach.agent(node), request["recipe"], request["grace"]
 
-    def on_event(event: dict[str, Any]) -> None:
+    def on_event(event: Event) -> None:
         if event.get("event") == "log":
             note(str(event.get("text", "")))
 
-    done = agent.call("stop", request, on_event, final=final)
+    done = call(agent, STOP, request, on_event, final=final)
     texts = []
     if done["stopped"]:
         texts.append(f"stopped process {done['pid']} on {node}{_killed(grace) if done['killed'] else ''}")
@@ -103,8 +107,8 @@ def _stop(reach: Reach, node: str, request: dict[str, Any], *, final: bool, note
     if failed:
         raise failed[0]
     if done.get("containers"):
-        _note_end(agent, recipe, str(request.get("launch") or done["launch"]), final=final)
-        agent.call("stop", {**request, "grace": 0}, final=final)  # its secrets go when nothing of it is left
+        _note_end(agent, recipe, request.get("launch") or done["launch"], final=final)
+        call(agent, STOP, StopAsk(**{**request, "grace": 0}), final=final)  # its secrets go when nothing of it is left
     nodes = tuple(done.get("nodes") or ()) if texts else ()
     others = "; ".join([
         *(foreign(box, node) for box in done.get("foreign") or ()),
@@ -113,8 +117,8 @@ def _stop(reach: Reach, node: str, request: dict[str, Any], *, final: bool, note
     return Stopped(node, "; ".join(texts), None, nodes, others)
 
 
-def _stop_box(reach: Reach, recipe: str, node: str, box: dict[str, Any], grace: float) -> str:
-    from sparkbuild.serving.launch import dockerruntime  # noqa: PLC0415 - only for containers
+def _stop_box(reach: Reach, recipe: str, node: str, box: Box, grace: float) -> str:
+    from sparkbuild.serving.launch import dockerruntime  # noqa: PLC0415 - loads docker-py, 170 ms; most lanes are stopped without it
 
     with dockerruntime.told(node, f"stopping lane {recipe}"):
         killed = dockerruntime.stop(reach.docker(node).api, box["id"], grace)
@@ -129,7 +133,6 @@ def _killed(grace: float) -> str:
 
 def _note_end(agent: Agent, recipe: str, launch: str, *, final: bool) -> None:
     try:
-        request = {"recipe": recipe, "launch": launch, "set": {"stopped_at": time.time()}}
-        agent.call("note", request, final=final)
+        call(agent, NOTE, NoteAsk(recipe=recipe, launch=launch, set={"stopped_at": time.time()}), final=final)
     except SparkbuildError:
         return  # a container without a record: there is nothing to note it in

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any
 
 from sparkbuild.agent.wire.printable import one_line
+from sparkbuild.agent.wire.records import LaneRecord, Ready
 from sparkbuild.core.errors import NodeError, NotReadyError, WrongModelError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Progress, Run
@@ -23,14 +23,14 @@ AGAIN = 5.0  # seconds between two tries to find a way to what listens
 Door = Callable[[], AbstractContextManager[str]]  # the base URL of what listens, while the block runs
 
 
-def wait(spec: LaneSpec, nodes: tuple[str, ...], record: dict[str, Any], door: Door, run: Run) -> dict[str, Any]:
-    """Wait until the lane really answers; {"seconds": since its launch, "ttft": s, "text": what it said}.
+def wait(spec: LaneSpec, nodes: tuple[str, ...], record: LaneRecord, door: Door, run: Run) -> Ready:
+    """Wait until the lane really answers; how it did.
 
     `record` is that of rank 0; `door` opens the way to it, and is not asked before something listens there. Raises
     EngineDiedError as soon as a rank ends, NotReadyError when `ready_timeout` has passed or what it answers will not
     change by waiting, WrongModelError when it answers as another model. The lane is left as it is.
     """
-    watches = Watches(run, nodes, spec.recipe, str(record.get("launch") or ""))
+    watches = Watches(run, nodes, spec.recipe, record.get("launch", ""))
     watches.start()
     began = time.monotonic()
     try:
@@ -46,7 +46,7 @@ def wait(spec: LaneSpec, nodes: tuple[str, ...], record: dict[str, Any], door: D
 class _Way:
     """The way to the lane, opened when it listens; what does not open yet is tried again."""
 
-    def __init__(self, door: Door, record: dict[str, Any], opened: ExitStack) -> None:
+    def __init__(self, door: Door, record: LaneRecord, opened: ExitStack) -> None:
         self.base = f"http://{record['host']}:{record['port']}"
         self._door = door
         self._opened = opened

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
+from sparkbuild.agent.wire.lanes import WATCH, WatchAsk, WatchResult
 from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.errors import EngineDiedError, NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted, cancel
-from sparkbuild.core.run import Run
+from sparkbuild.core.run import Event, Run, call
 from sparkbuild.serving.ready.phases import Phase, phase_of
 
 # seconds that a node may be out of reach while its rank starts: a switch that restarts takes a minute, and a cold load
@@ -32,13 +32,13 @@ class Watch:
         self.listening = False
         self.inside = False  # listening for its own machine alone
         self.launched: float | None = None  # the launch, by this machine's monotonic clock
-        self.ended: dict[str, Any] | None = None
+        self.ended: WatchResult | None = None
         self.failure: SparkbuildError | None = None
         self.last_line = ""
         self.phase: Phase | None = None
         self._label = label
         self._run = run
-        self._request = {"recipe": recipe, "until": "dead", **({"launch": launch} if launch else {})}
+        self._request = WatchAsk(recipe=recipe, until="dead", launch=launch)
         self._leave = threading.Event()
 
     def start(self) -> None:
@@ -55,7 +55,7 @@ class Watch:
             try:
                 since = since or time.monotonic()
                 agent = self._run.agent(self.node)
-                self.ended = agent.call("watch", self._request, self._on_event)
+                self.ended = call(agent, WATCH, self._request, self._on_event)
             except (_EndWatchError, Interrupted):
                 return
             except NodeError as error:
@@ -73,7 +73,7 @@ class Watch:
 
     _heard = 0.0
 
-    def _on_event(self, event: dict[str, Any]) -> None:
+    def _on_event(self, event: Event) -> None:
         self._heard = time.monotonic()
         if self._leave.is_set():
             raise _EndWatchError
@@ -143,7 +143,7 @@ class Watches:
     def _stopped(self) -> EngineDiedError | None:
         """The error when the ranks did not end by themselves: somebody stopped the lane, or launched it anew."""
         ends = [(watch.node, watch.ended) for watch in self._all if watch.ended is not None]
-        stops = [(node, end["stopping"]) for node, end in ends if end.get("stopping")]
+        stops = [(node, stop) for node, end in ends if (stop := end.get("stopping"))]
         others = [(node, end["launch"]) for node, end in ends if end.get("launch") not in {None, "", self._launch}]
         if others and self._launch:
             return EngineDiedError(
@@ -177,7 +177,7 @@ class Watches:
         ended = [watch.rank for watch in self._all if watch.ended is not None]
         what = f"rank {', '.join(map(str, ended))} ended"
         if len(self._all) == 1:
-            how = (self._all[0].ended or {}).get("state")
+            how = self._all[0].ended.get("state") if self._all[0].ended else ""
             what = f"its process ended{f' ({how})' if how else ''}"
         return EngineDiedError(
             f"lane {self._recipe}: {what} {self._moment}",

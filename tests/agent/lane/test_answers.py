@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from sparkbuild.agent.lane.records import ANSWER_TIMEOUT, _answers
+from sparkbuild.agent.lane.answers import TIMEOUT, answers
 from sparkbuild.agent.wire.records import LaneRecord
 from tests.bad_engine import MODEL_ID, MODES, Bad, running
 
@@ -23,8 +23,8 @@ def engine() -> Iterator[Bad]:
 def test_an_answer_or_a_problem(engine: Bad, mode: str) -> None:
     engine.become(mode)
     began = time.monotonic()
-    fact = _answers(cast("LaneRecord", {"host": engine.host, "port": engine.port}), [engine.host])
-    assert time.monotonic() - began < 2 * ANSWER_TIMEOUT + 4
+    fact = answers(cast("LaneRecord", {"host": engine.host, "port": engine.port}), [engine.host])
+    assert time.monotonic() - began < 2 * TIMEOUT + 4
     if mode == "fine" or mode.startswith(("chat-", "talkative")):
         assert fact == {"answers": True, "served_ids": [MODEL_ID]}
     else:
@@ -35,5 +35,5 @@ def test_an_answer_or_a_problem(engine: Bad, mode: str) -> None:
 
 def test_a_guarded_engine_says_so(engine: Bad) -> None:
     engine.become("guarded")
-    fact = _answers(cast("LaneRecord", {"host": engine.host, "port": engine.port}), [engine.host])
+    fact = answers(cast("LaneRecord", {"host": engine.host, "port": engine.port}), [engine.host])
     assert fact["problem"] == "/v1/models answers 401"

@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.agent.lane import launch
+from sparkbuild.agent.lane import launch, records
 from sparkbuild.agent.machine import procs
 from tests.agent.driver import Answer, call, finish, start
 from tests.workspace_tool import is_alive, until
@@ -484,6 +485,44 @@ def test_notes_are_kept_in_the_record_of_that_very_launch(node: Node) -> None:
     refused = note(node, "another", {"served_at": 6.0})
     assert (refused.code, refused.last["what"]) == (1, "lane demo was replaced meanwhile")
     assert node.record()["served_at"] == at
+
+
+def test_what_is_noted_while_a_lane_is_stopped_is_kept(node: Node) -> None:
+    record = node.started("deaf")
+    stopping = start("stop", {"store": str(node.store), "recipe": "demo", "grace": 2.0, "by": "ann"})
+    until(lambda: "stopping" in node.record())
+    assert note(node, record["launch"], {"served_at": 1, "protect": True}).code == 0
+    assert finish(stopping).last["killed"]
+    kept = node.record()
+    assert kept["served_at"]
+    assert kept["protect"]
+    assert kept["stopped_at"]
+    assert kept["stopping"]["by"] == "ann"
+
+
+def test_changes_of_a_record_at_the_same_time_are_all_kept(node: Node) -> None:
+    node.started()
+    names = [f"/srv/{number}" for number in range(16)]
+
+    def use(name: str) -> None:
+        records.change(str(node.store), "demo", None, lambda last: {**last, "uses": [*last["uses"], name]})
+
+    threads = [threading.Thread(target=use, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(node.record()["uses"]) == sorted(names)
+
+
+def test_a_late_change_does_not_undo_a_new_launch(node: Node) -> None:
+    first = node.started()
+    node.stop()
+    second = node.started()
+    assert records.change(str(node.store), "demo", first["launch"], lambda last: {**last, "pid": 1}) is None
+    assert node.record() == second
+    assert records.change(str(node.store), "never", None, lambda last: last) is None
+    assert not (node.store / "lanes/never").exists()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "another"}', '{"format": "sparkbuild-lane/v1"}'])

@@ -120,8 +120,9 @@ def test_what_is_no_record_is_a_row_of_its_own(place: Place, text: str) -> None:
     fact = place.fact()
     assert fact["alive"]
     assert len(fact["unread"]) == 1
-    assert fact["unread"][0].startswith("the record of lane glm is none (")
-    assert str(place.file("glm")) in fact["unread"][0]
+    assert fact["unread"][0]["text"].startswith("the record of lane glm is none (")
+    assert str(place.file("glm")) in fact["unread"][0]["text"]
+    assert fact["unread"][0]["recipe"] == "glm"
     odd = place.fact(recipe="glm")
     assert (odd["record"], odd["alive"], odd["others"]) == (None, False, ["demo"])
     node = place.node()
@@ -135,16 +136,17 @@ def test_the_lane_of_another_user_in_the_same_store(place: Place) -> None:
     assert place.launch().code == 0  # as root
     mine = place.fact(recipe="glm", shim=AS_NOBODY)
     assert (mine["record"], mine["alive"]) == (None, False)
-    (text,) = mine["unread"]
+    (row,) = mine["unread"]
+    text = row["text"]
     assert text.startswith("lane demo is of user root since 20")
-    assert mine["others_unread"] == [text]
+    assert row["recipe"] == "demo"  # and not the one that was asked about
     same = place.fact(shim=AS_NOBODY)
     assert "alive" not in same
     assert same["problem"].startswith(text)
     assert "chown" not in same["problem"]
     assert "a `store` of your own" in same["problem"]
     node = place.node(shim=AS_NOBODY)
-    assert (node["lanes"], node["unread"]) == ([], [text])
+    assert (node["lanes"], node["unread"]) == ([], [row])
     stopped = place.stop(shim=AS_NOBODY)
     assert stopped.code == 1
     assert stopped.last["what"] == text

@@ -134,7 +134,7 @@ PASSES: dict[str, tuple[list[str] | None, list[str]]] = {
 def test_an_entrypoint_that_doubles_the_command(name: str) -> None:
     baked, argv = DOUBLED[name]
     with pytest.raises(ConfigError) as raised:
-        entrypoint(lanes.spec(), {"entrypoint": baked}, argv)
+        entrypoint(lanes.spec(), baked, argv)
     assert raised.value.where == "recipes/demo/recipe.toml"
     assert json.dumps(baked) in raised.value.found
     assert json.dumps(argv[:4]) in raised.value.found
@@ -144,11 +144,11 @@ def test_an_entrypoint_that_doubles_the_command(name: str) -> None:
 @pytest.mark.parametrize("name", PASSES)
 def test_an_entrypoint_that_is_kept(name: str) -> None:
     baked, argv = PASSES[name]
-    assert entrypoint(lanes.spec(), {"entrypoint": baked}, argv) is None
-    assert entrypoint(lanes.spec(), {}, argv) is None
+    assert entrypoint(lanes.spec(), baked or (), argv) is None
+    assert entrypoint(lanes.spec(), (), argv) is None
 
 
 @pytest.mark.parametrize("wanted", [(), ("/bin/wrap", "--")])
 def test_an_entrypoint_of_the_recipe(wanted: tuple[str, ...]) -> None:
     spec = lanes.spec(docker=Docker(entrypoint=wanted))
-    assert entrypoint(spec, {"entrypoint": ["vllm"]}, ["vllm", "serve"]) == list(wanted)
+    assert entrypoint(spec, ["vllm"], ["vllm", "serve"]) == list(wanted)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.serving.judge import ranks_of
 from sparkbuild.serving.launch.preflight import before_stop, consistency, problems, refusals
+from sparkbuild.serving.ranks import ranks_of
 from sparkbuild.workspace.shapes.schema import Docker
 from tests.serving.lanes import FOREIGN, FOREIGN_TEXT, IMAGE, goal, launched, rank, spec
 
