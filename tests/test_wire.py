@@ -41,7 +41,7 @@ def annotations(module: str, function: str) -> tuple[str, str]:
 def test_what_the_agent_gives_is_what_the_caller_is_promised(word: Any) -> None:
     is_verb = isinstance(word, Verb)
     module, function = (VERBS[word], "run") if is_verb else (OBSERVERS[word], "observe")
-    shapes = {word.result} if is_verb else {word.fact, word.absent} - {Absent}
+    shapes = {word.result if is_verb else word.fact, word.absent or Absent} - {Absent}
     asked, given = annotations(module, function)
     assert "Any" not in asked
     assert given == "Fact" or {shape.__name__ for shape in shapes} <= set(given.split(" | "))

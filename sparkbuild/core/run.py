@@ -128,7 +128,9 @@ class Kind(Protocol[F_contra]):
     `judge` is pure and is the heart: desired goal and observed fact in, verdict out.
     """
 
-    scheme: str
+    @property
+    def scheme(self) -> str:
+        """Of its goals; a Look where the shapes of its facts are known (agent.wire.verbs)."""
 
     def query(self, goal: Goal) -> Mapping[str, object]:
         """What the node's agent should look at for this goal. `scheme` is the look, unless that is in here."""

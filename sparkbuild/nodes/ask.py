@@ -11,6 +11,7 @@ from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.run import Agent, Ask, Told
 from sparkbuild.nodes.rpc.shapes import fact_of
+from sparkbuild.nodes.unreached import Unreached
 
 T = TypeVar("T")
 Fact = dict[str, Any]
@@ -52,6 +53,14 @@ def answer(agent: Agent, node: str, query: Mapping[str, Any]) -> Fact:
 def look(agent: Agent, node: str, what: Look[Ask, Told], query: Ask) -> Told:
     """`answer` with the shapes of what is looked at. The query is made by its constructor: `ListenerAsk(port=80)`."""
     return cast("Told", answer(agent, node, {"scheme": what, **cast("Mapping[str, Any]", query)}))
+
+
+def look_everywhere(
+    agent: Callable[[str], Agent], what: Look[Ask, Told], queries: Mapping[str, Ask]
+) -> dict[str, Told | Unreached]:
+    """`survey` with the shapes of what is looked at."""
+    asked = {node: {"scheme": what, **cast("Mapping[str, Any]", query)} for node, query in queries.items()}
+    return cast("dict[str, Told | Unreached]", survey(agent, asked))
 
 
 def survey(agent: Callable[[str], Agent], queries: Mapping[str, Mapping[str, Any]]) -> dict[str, Fact]:

@@ -10,7 +10,8 @@ from types import TracebackType
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import content, stamps, way
-from sparkbuild.agent.ledger.ledger import OURS, Record
+from sparkbuild.agent.ledger.ledger import Record
+from sparkbuild.agent.wire.layout import OURS
 
 _DRAFTS = ("draft.jsonl", "names.json")  # know the rest, so they go last
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
@@ -20,6 +20,9 @@ from sparkbuild.agent.source import safetensors, shards
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.exports import Linked, Mount, Snapshot, Tree
 
 HARD, POINTER, EMPTY = "hard", "pointer", "empty"
 _TABLE = re.compile(r"(.*\.)?layers\.\d+\.engram\.embed\.(weight|scale)", re.DOTALL)
@@ -51,24 +54,24 @@ class LinkWish(NamedTuple):
 
     commit: str
     entries: dict[str, Entry]
-    mounts: list[dict[str, Any]]
+    mounts: list[Mount]
     folders: list[Staged]
 
 
-def folders_of(what: dict[str, Any], store: str) -> list[str]:
+def folders_of(what: Linked, store: str) -> list[str]:
     """The staged folders that an export is made from, the mirror first."""
-    return [inside(store, path) for path in (what["mirror"], *what.get("over", ()))]
+    over = what["over"] if what["kind"] == "composed" else ()
+    return [inside(store, path) for path in (what["mirror"], *over)]
 
 
-def cache_of(what: dict[str, Any]) -> str:
+def cache_of(what: Linked) -> str:
     """The hub cache that files are bound from, "" when none are."""
-    return str(what["source"]["cache"]) if what.get("binds") else ""
+    return what["source"]["cache"] if what["kind"] == "tree" and what.get("binds") else ""
 
 
-def wish(what: dict[str, Any], store: str, dst: str, bound: dict[str, str] | None = None) -> LinkWish:
-    """`what`: {"kind": "tree", "mirror", "subtree", "binds": [globs over the paths of the snapshot], "source":
-    {"cache", "repo"}, "target"} or {"kind": "composed", "mirror", "over": [staged folders], "target"}. Relative paths
-    are inside `store`. `bound`: the files to bind, by name, when they are known; else the source's folders are listed.
+def wish(what: Linked, store: str, dst: str, bound: dict[str, str] | None = None) -> LinkWish:
+    """Relative paths are inside `store`. `bound`: the files to bind, by name, when they are known; else the source's
+    folders are listed.
 
     Raises AgentError, kind "config" for what is asked wrongly, "integrity" for a source that is not whole.
     """
@@ -84,7 +87,7 @@ def wish(what: dict[str, Any], store: str, dst: str, bound: dict[str, str] | Non
         found |= _over(over)
         _refuse_indexed(found, dst)
     _refuse_both(found, dst)
-    mounts = [{"source": dst, "target": what["target"], "read_only": True}]
+    mounts: list[Mount] = [{"source": dst, "target": what["target"], "read_only": True}]
     mounts += [_mount(what["target"], entry) for entry in found.values() if entry.how == EMPTY]
     return LinkWish(commit, found, mounts, [mirror, *over])
 
@@ -140,7 +143,7 @@ class _Subtree(NamedTuple):
 
 
 def _tree(
-    what: dict[str, Any], store: str, mirror: Staged, snapshot: dict[str, str], bound: dict[str, str] | None
+    what: Tree, store: str, mirror: Staged, snapshot: dict[str, str], bound: dict[str, str] | None
 ) -> dict[str, Entry]:
     part = _part(what, _commit(mirror))
     found = {
@@ -156,7 +159,7 @@ def _tree(
     return dict(sorted(found.items()))
 
 
-def tree_is_linked(what: dict[str, Any], store: str) -> bool:
+def tree_is_linked(what: Tree, store: str) -> bool:
     """Whether a tree will have hard links, by the hub cache alone: its mirror is not staged yet. True where the cache
     does not say: the staging of the mirror tells why. Raises AgentError when `subtree` or `binds` match nothing.
     """
@@ -175,9 +178,9 @@ def tree_is_linked(what: dict[str, Any], store: str) -> bool:
     return not all(matching(path, part.globs) for path in inner)
 
 
-def _part(what: dict[str, Any], commit: str) -> _Subtree:
-    folder = str(what.get("subtree") or "").strip("/")
-    return _Subtree(commit, f"{folder}/" if folder else "", list(what.get("binds") or []))
+def _part(what: Tree, commit: str) -> _Subtree:
+    folder = what.get("subtree", "").strip("/")
+    return _Subtree(commit, f"{folder}/" if folder else "", list(what.get("binds", ())))
 
 
 def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
@@ -203,7 +206,7 @@ def _refuse_idle(part: _Subtree, where: str, paths: list[str]) -> None:
         )
 
 
-def _bound(source: dict[str, Any], store: str, part: _Subtree, there: set[str]) -> dict[str, str]:
+def _bound(source: Snapshot, store: str, part: _Subtree, there: set[str]) -> dict[str, str]:
     """The files at the source that are wanted and not in the mirror: name -> the regular file with its bytes."""
     place = repository.find(inside(store, source["cache"]), source["repo"])
     entries = repository.entries(place, part.commit)
@@ -317,5 +320,5 @@ def _refuse_both(entries: dict[str, Entry], dst: str) -> None:
                 raise AgentError("a name is a file and a folder", kind="config", where=dst, found=found)
 
 
-def _mount(target: str, entry: Entry) -> dict[str, Any]:
+def _mount(target: str, entry: Entry) -> Mount:
     return {"source": entry.path, "target": f"{target.rstrip('/')}/{entry.name}", "read_only": True}

@@ -5,46 +5,50 @@ source.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.export import linkwish
 from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.export.place import foreseen, names, problem
-from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, obstacles, stamps
+from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, stamps
 from sparkbuild.agent.ledger.ledger import LedgerError
 from sparkbuild.agent.wire.protocol import AgentError
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.ledger.mountlist import Manifest
+    from sparkbuild.agent.wire.exports import ExportFact, ExportQuery, Mount, NotExported
+    from sparkbuild.agent.wire.staged import NamedProblem, Refusal
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "dst", "what"?, "full"?, "of"?, "key"?, "keys"?, "owner"?}; {"present": true, "key", "parts",
-    "commit", "files": how many, "mounts": [{"source", "target", "read_only"}], "problems": [{"file", "text"}]}.
 
-    Without a manifest {"present": false, "busy": who works on it, "problem": why it cannot be read, "begun": its making
-    did not end, "evicted": see `evicted.told`, "before": see `index.before`}. "refused" are the fields of the error
-    that making it would end with: its folder is another's, or, with "keys", those that the staged folders of "what" are
-    to have, and "key", its own, see `place.foreseen`.
-
-    With "what" (see linkwish.wish), an export of folders that were staged anew since is held against their ledgers;
-    with "full" too, any export is.
+def observe(query: ExportQuery) -> ExportFact | NotExported:
+    """What is there, and the error that making it would end with: its folder is another's, or, with `keys`, see
+    `place.foreseen`.
     """
-    dst = inside(query.get("store", ""), query["dst"])
+    store = query.get("store", "")
+    dst = inside(store, query["dst"])
     try:
         made = mountlist.read(dst)
     except LedgerError as error:
         text = f"the manifest in {dst} is unreadable: {error}"
-        return {"present": False, "busy": "", "problem": text, **_refused(query, dst)}
+        return {"present": False, "busy": "", "problem": text, "refused": _refused(query, dst)}
     if made is None:
-        gone = {**evicted.told(query.get("store", ""), dst), **index.before(query, dst)}
-        begun = bool(mountlist.noted(dst))
-        return {"present": False, "busy": folder.busy(dst), "begun": begun, **gone, **_refused(query, dst)}
+        gone: NotExported = {"present": False, "busy": folder.busy(dst), "begun": bool(mountlist.noted(dst))}
+        if eviction := evicted.told(store, dst):
+            gone["evicted"] = eviction
+        if last := index.before(store, query.get("of", ""), dst):
+            gone["before"], gone["here"] = last, last == dst
+        gone["refused"] = _refused(query, dst)
+        return gone
     entries = _entries(made)
-    found = [{"file": name, "text": text} for name, entry in entries.items() if (text := problem(dst, entry))]
+    problems: list[NamedProblem] = [
+        {"file": name, "text": text} for name, entry in entries.items() if (text := problem(dst, entry))
+    ]
     strange = (name for name in names(dst) if name not in entries)
-    found += [{"file": name, "text": f"{name} is not of the export"} for name in strange]
-    found += [{"file": path, "text": text} for path, text in _sources(made, entries, query, dst)]
-    found += [{"file": mountlist.path_of(dst), "text": text} for text in _mounts(made, dst, query)]
+    problems += [{"file": name, "text": f"{name} is not of the export"} for name in strange]
+    problems += [{"file": path, "text": text} for path, text in _sources(made, entries, query, dst)]
+    problems += [{"file": mountlist.path_of(dst), "text": text} for text in _mounts(made, dst, query)]
     return {
         "present": True,
         "key": made["key"],
@@ -52,19 +56,21 @@ def observe(query: dict[str, Any]) -> dict[str, Any]:
         "commit": made["commit"],
         "files": len(entries),
         "mounts": made["mounts"],
-        "problems": found,
-        **(_refused(query, dst) if found or made["key"] != query.get("key") else {}),
+        "problems": problems,
+        "refused": _refused(query, dst) if problems or made["key"] != query.get("key") else {},
     }
 
 
-def _refused(query: dict[str, Any], dst: str) -> dict[str, Any]:
+def _refused(query: ExportQuery, dst: str) -> Refusal:
+    from sparkbuild.agent.ledger import obstacles  # noqa: PLC0415 - 4 ms, and most looks find all as it should be
+
     blocked = obstacles.blocked(query, dst)
     if blocked is not None:
-        return {"refused": {**blocked.fields, "part": "dst"}}
-    return {"refused": foreseen(query, dst)} if "keys" in query else {}
+        return {**blocked.fields, "part": "dst"}
+    return foreseen(query, dst) if "keys" in query else {}
 
 
-def _entries(made: dict[str, Any]) -> dict[str, Entry]:
+def _entries(made: Manifest) -> dict[str, Entry]:
     bound = _bound(made)
     found = [
         *(Entry(one["name"], HARD, one["of"]) for one in made["files"]),
@@ -74,13 +80,13 @@ def _entries(made: dict[str, Any]) -> dict[str, Entry]:
     return {entry.name: entry for entry in found}
 
 
-def _bound(made: dict[str, Any]) -> dict[str, str]:
+def _bound(made: Manifest) -> dict[str, str]:
     """The files that are bound, by name."""
     above = f"{made['target'].rstrip('/')}/"
     return {one["target"].removeprefix(above): one["source"] for one in made["mounts"][1:]}
 
 
-def _sources(made: dict[str, Any], entries: dict[str, Entry], query: dict[str, Any], dst: str) -> list[tuple[str, str]]:
+def _sources(made: Manifest, entries: dict[str, Entry], query: ExportQuery, dst: str) -> list[tuple[str, str]]:
     """What the staged folders say, if any of them was staged anew since."""
     if "what" in query:
         what, store = query["what"], query.get("store", "")
@@ -104,10 +110,11 @@ def _sources(made: dict[str, Any], entries: dict[str, Entry], query: dict[str, A
     return [(name, f"{name} is staged otherwise by now") for name in differ]
 
 
-def _mounts(made: dict[str, Any], dst: str, query: dict[str, Any]) -> list[str]:
+def _mounts(made: Manifest, dst: str, query: ExportQuery) -> list[str]:
     """What is wrong with the mounts: the export itself comes first, then one for each of its empty files, no more."""
     target = query["what"]["target"] if "what" in query else made["target"]
-    first, *others = made["mounts"] or [{"source": "nothing", "target": "nothing"}]
+    nothing: Mount = {"source": "nothing", "target": "nothing", "read_only": True}
+    first, *others = made["mounts"] or [nothing]
     found = []
     if (first["source"], first["target"]) != (dst, target):
         found.append(f"its manifest mounts {first['source']} at {first['target']}, wanted {dst} at {target}")

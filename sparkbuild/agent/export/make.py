@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
@@ -22,24 +22,26 @@ from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry, LinkWi
 from sparkbuild.agent.lane import uses
 from sparkbuild.agent.lane.records import shelf_of
 from sparkbuild.agent.ledger import folder, mountlist, noting, obstacles, stamps
-from sparkbuild.agent.ledger.ledger import OURS, LedgerError
+from sparkbuild.agent.ledger.ledger import LedgerError
+from sparkbuild.agent.ledger.mountlist import Manifest
 from sparkbuild.agent.ledger.part import stem
+from sparkbuild.agent.wire.layout import EXPORT, OURS
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.exports import LinktreeRequest, LinktreeResult
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "dst": the export's folder, "key", "parts", "what": see linkwish.wish}. Result
-    {"files": in all, "made": hard links, "pointers", "empty", "removed", "mounts", "commit"}.
 
-    Errors: kind "config" when a running lane uses what would change, when the folder holds what is not ours, when the
-    two are on different file systems, and for what makes no sense; "integrity" when a staged folder is not whole.
+def run(request: LinktreeRequest, reporter: Reporter) -> LinktreeResult:
+    """Errors: kind "config" when a running lane uses what would change, when the folder holds what is not ours, when
+    the two are on different file systems, and for what makes no sense; "integrity" when a staged folder is not whole.
     """
     store = request.get("store", "")
     with patience.watched(reporter):
         return _linked(store, inside(store, request["dst"]), request, reporter)
 
 
-def _linked(store: str, dst: str, request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+def _linked(store: str, dst: str, request: LinktreeRequest, reporter: Reporter) -> LinktreeResult:
     what = request["what"]
     folders = linkwish.folders_of(what, store)
     place.check_place(dst, folders)
@@ -58,7 +60,7 @@ def _linked(store: str, dst: str, request: dict[str, Any], reporter: Reporter) -
 class _Linking:
     """One run on one export, under the locks of all that it touches."""
 
-    def __init__(self, dst: str, request: dict[str, Any], wish: LinkWish, reporter: Reporter) -> None:
+    def __init__(self, dst: str, request: LinktreeRequest, wish: LinkWish, reporter: Reporter) -> None:
         self.dst, self.request, self.wish, self.reporter = dst, request, wish, reporter
         try:
             self.before = mountlist.read(dst)
@@ -67,7 +69,7 @@ class _Linking:
             self.before = None
         self.ours = place.ours_in(dst)
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> LinktreeResult:
         """See `run` above."""
         entries, there = self.wish.entries, place.names(self.dst)
         wrong = [entry for entry in entries.values() if place.problem(self.dst, entry)]
@@ -134,16 +136,17 @@ class _Linking:
             moved = {name: (old, again[name]) for name, (old, _) in moved.items() if name in again}
             stamps.restamp(staged.path, staged.ledger, moved)
 
-    def _manifest(self) -> dict[str, Any]:
+    def _manifest(self) -> Manifest:
         entries, what = self.wish.entries.values(), self.request["what"]
-        files = []
+        files: list[mountlist.HardLink] = []
         for entry in entries:
             if entry.how == HARD:
                 found = os.lstat(entry.path)
                 files.append({"name": entry.name, "of": entry.path, "dev": found.st_dev, "ino": found.st_ino})
         return {
             "format": mountlist.FORMAT,
-            "version": mountlist.VERSION,
+            "version": EXPORT,
+            "at": 0.0,  # noted when it is written
             "key": self.request["key"],
             "parts": self.request["parts"],
             "kind": what["kind"],

@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience, questions
 from sparkbuild.agent.export import linkwish
 from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.ledger import content, folder, ledger, links, mountlist
-from sparkbuild.agent.ledger.ledger import OURS, LedgerError, Link
+from sparkbuild.agent.ledger.ledger import LedgerError, Link
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.exports import ExportQuery, Linked
+    from sparkbuild.agent.wire.staged import Refusal
 
 _SHOWN = 5
 _NEXT_DISK = "give the export a `path`, or the block a `dst`, so that both are on one disk"
 
 
-def foreseen(query: dict[str, Any], dst: str) -> dict[str, str]:
-    """The fields of the error that making an export would end with, {} when none is to be seen. `query`: see
-    `look.observe`; while its folders are not staged as they are wanted, the hub cache tells of the snapshot.
+def foreseen(query: ExportQuery, dst: str) -> Refusal:
+    """The fields of the error that making an export would end with, {} when none is to be seen. While its folders are
+    not staged as they are wanted, the hub cache tells of the snapshot.
     """
     store, what = query.get("store", ""), query["what"]
     folders = linkwish.folders_of(what, store)
@@ -49,7 +54,7 @@ def _key(path: str) -> str:
     return found.key if found is not None else ""
 
 
-def _check_before(what: dict[str, Any], store: str, dst: str, strangers: list[str]) -> None:
+def _check_before(what: Linked, store: str, dst: str, strangers: list[str]) -> None:
     """What is sure while the folders are not staged: a file that has one name and content is no entry of an export."""
     own = [name for name in strangers if _is_own(f"{dst}/{name}")]
     check_strangers(dst, own, {}, [])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
@@ -22,9 +22,12 @@ from sparkbuild.agent.ledger.titles import title
 from sparkbuild.agent.source import downloads, shards, sparsecopy, whole
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.versions import Version
-from sparkbuild.agent.source.wish import Wanted, Wish
+from sparkbuild.agent.source.wish import FileBytes, TextBytes, Wanted, Wish
 from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import About, HubMirror
 
 
 class _Asked(NamedTuple):
@@ -49,11 +52,9 @@ class _Asked(NamedTuple):
         return self.tree.blob(path) if self.tree is not None else ""
 
 
-def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
+def wish(what: HubMirror, store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
     """The files and links of one revision, named from the folder `models--org--name` of the mirror on.
 
-    `what`: {"kind": "hub-mirror", "cache": the folder that has models--*, "repo": "org/name", "revision": ref or
-    commit, "skip": [globs over paths of the snapshot]}.
     The source is only looked at: names, link texts, sizes of opened files. Raises AgentError, kind "config" for what is
     asked wrongly, "integrity" for a cache that is not whole or contradicts itself.
     """
@@ -249,7 +250,7 @@ def _refuse_another(asked: _Asked, entry: Entry, blob: str) -> None:
 def _blob(asked: _Asked, name: str, found: tuple[str, Entry]) -> Wanted:
     file, entry = found
     identity = {"kind": "hub-blob", "etag": name}
-    source = {"kind": "file", "path": file}
+    source = FileBytes(kind="file", path=file)
     wanted = Wanted(f"blobs/{name}", source, _version(asked, file, entry).size, "", identity)
     return _hashed(wanted._replace(title=title(wanted.name, [entry.path])), name)
 
@@ -287,7 +288,7 @@ def _real_files(asked: _Asked) -> list[Wanted]:
         if blob:
             identity["lfs_sha256" if len(blob) == 64 else "blob_id"] = blob
         version = _version(asked, file, entry)
-        name, source = f"snapshots/{asked.commit}/{entry.path}", {"kind": "file", "path": file}
+        name, source = f"snapshots/{asked.commit}/{entry.path}", FileBytes(kind="file", path=file)
         if not blob:  # nothing says what it is by content
             whole.refuse_part(file, entry.path, version.size, _download(asked))
             identity["version"] = source["version"] = version.text
@@ -304,13 +305,13 @@ def _link(asked: _Asked, entry: Entry) -> Link:
 
 def _ref(name: str, commit: str) -> Wanted:
     sha256 = hashlib.sha256(commit.encode()).hexdigest()
-    return Wanted(f"refs/{name}", {"kind": "text", "text": commit}, 40, sha256, {"kind": "text", "sha256": sha256})
+    return Wanted(f"refs/{name}", TextBytes(kind="text", text=commit), 40, sha256, {"kind": "text", "sha256": sha256})
 
 
 def _tree(asked: _Asked, tree: Tree) -> Wanted:
     name = f"trees/{asked.commit}.json"
     sha256 = hashlib.sha256(tree.data).hexdigest()
-    source = {"kind": "file", "path": f"{asked.place.path}/{name}"}
+    source = FileBytes(kind="file", path=f"{asked.place.path}/{name}")
     return Wanted(name, source, len(tree.data), sha256, {"kind": "hub-tree", "sha256": sha256})
 
 
@@ -321,16 +322,17 @@ def _left_out(asked: _Asked) -> bool:
     return asked.tree is not None and any(matching(path, asked.globs) for path in asked.tree.files)
 
 
-def _about(asked: _Asked, ref: str, total: int) -> dict[str, Any]:
+def _about(asked: _Asked, ref: str, total: int) -> About:
     paths = {entry.path for entry in asked.skipped}
     sizes: list[int | None] = [None] * len(paths)
     if asked.tree is not None:
         paths |= {path for path in asked.tree.files if matching(path, asked.globs)}
         sizes = [asked.tree.size(path) for path in paths]
     known = sum(size for size in sizes if size is not None)
-    about: dict[str, Any] = {"repo": asked.repo, "commit": asked.commit, "ref": ref}
-    about |= {"files": len(asked.wanted), "bytes": total}
+    about: About = {"repo": asked.repo, "commit": asked.commit, "ref": ref, "files": len(asked.wanted), "bytes": total}
     about["skipped"] = {"files": len(paths), "bytes": None if None in sizes else known}
-    unused = [glob for glob in asked.globs if not any(matching(path, [glob]) for path in paths)]
-    about |= {"unread_tree": asked.unread} if asked.unread else {}
-    return about | ({"unused_skip": unused} if unused else {})
+    if asked.unread:
+        about["unread_tree"] = asked.unread
+    if unused := [glob for glob in asked.globs if not any(matching(path, [glob]) for path in paths)]:
+        about["unused_skip"] = unused
+    return about

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent.disk.files import read_json, write_json
@@ -83,7 +84,7 @@ def in_docker(found: LaneRecord | None) -> bool:
     return found is not None and found.get("runtime") == "docker"
 
 
-def shelf_of(request: dict[str, Any]) -> Shelf:
+def shelf_of(request: Mapping[str, object]) -> Shelf:
     """The containers of this node's lanes, by the docker socket that a request names."""
     from sparkbuild.agent.docker.ours import Shelf  # noqa: PLC0415 - lanes that are processes need no docker
 

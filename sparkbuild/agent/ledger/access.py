@@ -7,6 +7,7 @@ that were adopted keep the owner and the mode that others gave them.
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from collections.abc import Callable, Iterable
 
@@ -61,8 +62,6 @@ class Access:
 
 
 def _name(uid: int) -> str:
-    import pwd  # noqa: PLC0415 - only for a message
-
     try:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:

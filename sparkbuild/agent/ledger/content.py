@@ -6,6 +6,7 @@ Texts here do not name the file: who asked knows what it is called, see `titles`
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 import threading
@@ -173,8 +174,6 @@ class Hashes:
     """The digests of the whole and of its ends, as its chunks come by in order. sha1 is git's, with its header."""
 
     def __init__(self, shape: Shape, function: digest.Digest | None, *, sha1: bool) -> None:
-        import hashlib  # noqa: PLC0415 - 3 ms, and most looks believe the stamps
-
         self._shape, self.sha256 = shape, hashlib.sha256()
         self._sha1 = hashlib.sha1(f"blob {shape.size}\0".encode(), usedforsecurity=False) if sha1 else None
         self._function, self._ends = function, shape.ends() if function is not None else []

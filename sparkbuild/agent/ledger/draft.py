@@ -12,7 +12,6 @@ from typing import IO
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger.ledger import (
-    OURS,
     LedgerError,
     Link,
     Record,
@@ -22,6 +21,7 @@ from sparkbuild.agent.ledger.ledger import (
     plain,
     small_file,
 )
+from sparkbuild.agent.wire.layout import OURS
 
 _NAME = f"{OURS}/draft.jsonl"
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import read_json, write_json
 from sparkbuild.agent.ledger import index
-from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.wire.layout import OURS
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.staged import Evicted
 
 FORMAT = "sparkbuild-evicted/v1"
 _LONGEST = 64 << 10  # bytes of a record that anyone would read
@@ -25,12 +28,12 @@ def note(store: str, dst: str, goal: str) -> None:
         write_json(index.path_of(store, dst, index.EVICTED), fields)
 
 
-def told(store: str, dst: str) -> dict[str, Any]:
-    """{"evicted": {"at", "for"}} of a folder in which nothing was begun since, else {}."""
+def told(store: str, dst: str) -> Evicted | None:
+    """When and for what a folder was evicted in which nothing was begun since; None of any other."""
     found = read_json(index.path_of(store, dst, index.EVICTED), _LONGEST) if store else None
     if found is None or found.get("format") != FORMAT or found.get("dst") != dst or os.path.lexists(f"{dst}/{OURS}"):
-        return {}
+        return None
     at, goal = found.get("at"), found.get("for")
-    if type(at) not in (int, float) or not isinstance(goal, str) or not goal.isprintable():
-        return {}
-    return {"evicted": {"at": at, "for": goal}}
+    if not isinstance(at, int | float) or isinstance(at, bool) or not isinstance(goal, str) or not goal.isprintable():
+        return None
+    return {"at": at, "for": goal}

@@ -12,7 +12,8 @@ from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.held import FOLDER, Held
 from sparkbuild.agent.disk.lock import holder, is_still, take, try_take
 from sparkbuild.agent.ledger import way
-from sparkbuild.agent.ledger.ledger import OURS, safe_name
+from sparkbuild.agent.ledger.ledger import safe_name
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
 OUT_OF_PLACE = "what sparkbuild keeps beside staged data has something else in its place"

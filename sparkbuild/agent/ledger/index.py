@@ -11,14 +11,18 @@ it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk.files import keep_owner, write_json
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger.ledger import LedgerError, small_file
 from sparkbuild.agent.wire.layout import STAGED_INDEX
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire import inventory
 
 FORMAT = "sparkbuild-staged/v1"
 EVICTED = ".evicted"  # how the name of the record of an eviction ends, see evicted
@@ -41,11 +45,26 @@ class Entry(NamedTuple):
     mount: str = ""
     file_system: str = ""
 
+    def told(self) -> inventory.Entry:
+        """As an inventory tells of it."""
+        return {
+            "dst": self.dst,
+            "recipe": self.recipe,
+            "block": self.block,
+            "workspace": self.workspace,
+            "key": self.key,
+            "before": self.before,
+            "bytes": self.bytes,
+            "staged_at": self.staged_at,
+            "served_at": self.served_at,
+            "adopted": self.adopted,
+            "mount": self.mount,
+            "file_system": self.file_system,
+        }
+
 
 def path_of(store: str, dst: str, end: str = ".json") -> str:
     """Where the entry of a folder is, or another record of it."""
-    import hashlib  # noqa: PLC0415 - 3 ms, and most calls of the agent know nothing of the index
-
     return os.path.join(store, STAGED_INDEX, f"{hashlib.sha256(os.fsencode(dst)).hexdigest()}{end}")
 
 
@@ -66,17 +85,13 @@ def entry(store: str, dst: str) -> Entry | None:
     return found if found is not None and found.dst == dst else None
 
 
-def before(query: dict[str, Any], dst: str) -> dict[str, Any]:
-    """{"before": the folder that the query's "of", a recipe and its block, was last staged or exported into, "here": it
-    was this one}; {} when that is not known. A folder that was evicted is none.
+def before(store: str, of: str, dst: str) -> str:
+    """The folder that a recipe and its block were last staged or exported into, this one first; "" when that is not
+    known. A folder that was evicted is none.
     """
-    recipe, _, block = str(query.get("of") or "").partition("/")
-    same = [one for one in entries(query.get("store", "")) if (one.recipe, one.block) == (recipe, block)]
-    found = [one for one in same if one.staged_at]
-    if not found:
-        return {}
-    last = max(found, key=lambda one: (one.dst == dst, one.staged_at)).dst
-    return {"before": last, "here": last == dst}
+    recipe, _, block = of.partition("/")
+    same = [entry for entry in entries(store) if (entry.recipe, entry.block) == (recipe, block) and entry.staged_at]
+    return max(same, key=lambda entry: (entry.dst == dst, entry.staged_at)).dst if same else ""
 
 
 def forget(store: str, dst: str) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import folder
-from sparkbuild.agent.ledger.ledger import OURS, Link
+from sparkbuild.agent.ledger.ledger import Link
 from sparkbuild.agent.ledger.part import stem
+from sparkbuild.agent.wire.layout import OURS
 
 
 def problem(dst: str, link: Link) -> str:

@@ -8,13 +8,16 @@ seconds, 0 until all of it was whole for the first time}. Written with the entry
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk.files import dump, read_json
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import index
-from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire import staged
 
 FORMAT = "sparkbuild-owner/v1"
 _NAME = f"{OURS}/owner.json"
@@ -65,13 +68,13 @@ def write(dst: str, owner: Owner | None) -> None:
         held.unlink(_NAME)
 
 
-def conflict(request: dict[str, Any], dst: str) -> AgentError | None:
+def conflict(request: staged.ClaimRequest, dst: str) -> AgentError | None:
     """Why a goal may not have the folder: it is another's that stages other data, through whatever links, or one is
-    inside the other. None when it may, and of a request without {"owner", "key"}. A workspace of this machine that is
+    inside the other. None when it may, and of a request without an owner. A workspace of this machine that is
     gone owns nothing.
     """
-    owner, key = request.get("owner"), str(request.get("key") or "")
-    if not isinstance(owner, dict):
+    owner, key = request.get("owner"), request.get("key", "")
+    if owner is None:
         return None
     real = os.path.realpath(dst)
     found = read(real)
@@ -83,7 +86,7 @@ def conflict(request: dict[str, Any], dst: str) -> AgentError | None:
         if found is not None and not _is_same(found, owner) and not _is_gone(found):
             return _refused(dst, above, found, "the folder to stage into is inside of other staged data")
         above = os.path.dirname(above)
-    for entry in index.entries(str(request.get("store") or "")):
+    for entry in index.entries(request.get("store", "")):
         inner = os.path.realpath(entry.dst)
         found = read(inner) if inner.startswith(f"{real}/") else None
         if found is not None and not _is_same(found, owner) and not _is_gone(found):
@@ -91,22 +94,20 @@ def conflict(request: dict[str, Any], dst: str) -> AgentError | None:
     return None
 
 
-def _is_mine(found: Owner, owner: dict[str, Any], dst: str) -> bool:
+def _is_mine(found: Owner, owner: staged.Owner, dst: str) -> bool:
     """The same block, or another one of the workspace that has the folder now under the same name: which of its
     recipes have which folders a workspace knows itself.
     """
-    return _is_same(found, owner) or (found.workspace == owner.get("workspace") and found.dst == dst)
+    return _is_same(found, owner) or (found.workspace == owner["workspace"] and found.dst == dst)
 
 
-def _is_same(found: Owner, owner: dict[str, Any]) -> bool:
-    return all(getattr(found, name) == owner.get(name) for name in ("recipe", "block", "workspace"))
+def _is_same(found: Owner, owner: staged.Owner) -> bool:
+    return (found.recipe, found.block, found.workspace) == (owner["recipe"], owner["block"], owner["workspace"])
 
 
 def _is_gone(found: Owner) -> bool:
-    import socket  # noqa: PLC0415 - few folders are of another workspace
-
     host, _, folder = found.workspace.partition(":")
-    return host == socket.gethostname() and not os.path.isdir(folder)
+    return host == os.uname().nodename and not os.path.isdir(folder)
 
 
 def _refused(dst: str, path: str, found: Owner, what: str) -> AgentError:

@@ -13,19 +13,25 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import dump
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import way
-from sparkbuild.agent.ledger.ledger import OURS, Ledger, path_of as ledger_path, small_file
+from sparkbuild.agent.ledger.ledger import Ledger, path_of as ledger_path, small_file
+from sparkbuild.agent.wire.layout import OURS
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import About
 
 FORMAT, VERSION = "sparkbuild-stamps", 2
 _NAME = f"{OURS}/stamps.json"
 _TICK = 0.02  # seconds; a kernel's file clock may stand still for 10 ms, and two writes within look like one
 
 Stamp = list[int]
+_Cache = Mapping[str, Any]  # as it lies there: whoever reads of it is prepared for anything
 
 
 def path_of(dst: str) -> str:
@@ -64,7 +70,7 @@ def restamp(dst: str, ledger: Ledger, moved: dict[str, tuple[Stamp, Stamp]]) -> 
     return taken
 
 
-def unmoved(dst: str, key: str) -> tuple[int, dict[str, Any]] | None:
+def unmoved(dst: str, key: str) -> tuple[int, About] | None:
     """(bytes, about) of a folder in which nothing moved since all of it was proven against a ledger with this key; None
     when that cannot be said. The ledger's own stamp stands for its content, so that it need not be read.
     """
@@ -80,14 +86,15 @@ def unmoved(dst: str, key: str) -> tuple[int, dict[str, Any]] | None:
         for name, text in questions.asking_each(dst, value.get("links", {}).items()):
             if os.readlink(f"{dst}/{name}") != text:
                 return None
-        return int(value["total"]), dict(value.get("about", {}))
+        # held against its shape where it comes in (nodes/rpc/shapes.py)
+        return int(value["total"]), cast("About", dict(value.get("about", {})))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _load(dst: str) -> dict[str, Any]:
+def _load(dst: str) -> _Cache:
     try:
-        value = json.loads(small_file(path_of(dst)) or b"")
+        value: _Cache = json.loads(small_file(path_of(dst)) or b"")
         return value if value["format"] == FORMAT and value["version"] == VERSION else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
@@ -95,7 +102,8 @@ def _load(dst: str) -> dict[str, Any]:
 
 def write(dst: str, ledger: Ledger, stamps: dict[str, Stamp]) -> None:
     """Replace the stamps. A folder that cannot be written to keeps its old ones; only time is lost."""
-    value = {"format": FORMAT, "version": VERSION, "seal": ledger.seal, "key": ledger.key, "total": ledger.total}
+    value: dict[str, object] = {"format": FORMAT, "version": VERSION, "seal": ledger.seal}
+    value |= {"key": ledger.key, "total": ledger.total}
     try:
         found = of(os.lstat(ledger_path(dst)))
         value |= {"ledger": found, "whole": len(stamps) == len(ledger.files), "files": stamps}

@@ -8,6 +8,7 @@ written there. A file system of its own would not take a finished file by a rena
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -63,8 +64,6 @@ def out_of_place(dst: str, step: str, detour: Detour) -> str:
 
 def refused(dst: str, step: str, detour: Detour) -> AgentError:
     """Why nothing is staged behind a step, removed or checked, and how to have it again."""
-    import shlex  # noqa: PLC0415 - only for a message
-
     path = shlex.quote(f"{dst}/{step}")
     mends = "move it away"
     if detour.leads:

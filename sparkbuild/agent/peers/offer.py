@@ -13,14 +13,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparkbuild.agent.disk.pages import Pages
 from sparkbuild.agent.ledger import digest, folder, ledger
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH
 from sparkbuild.agent.ledger.draft import Draft
-from sparkbuild.agent.ledger.ledger import OURS, Record
+from sparkbuild.agent.ledger.ledger import Identity, Record
 from sparkbuild.agent.ledger.part import stem
+from sparkbuild.agent.wire.layout import OURS
 
 GRACE = 2.0  # seconds without anybody at work in the folder, after which nothing more comes
 PENDING = 3600.0  # seconds in which announced work may begin: it may wait for its turn, and its plan comes first
@@ -42,7 +43,7 @@ class Want(NamedTuple):
     mark: str
 
 
-def mark(identity: dict[str, Any]) -> str:
+def mark(identity: Identity) -> str:
     """What two nodes compare to see that they mean the same content; "" for {}, of which nothing is known."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32] if identity else ""
 

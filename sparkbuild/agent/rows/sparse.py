@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.ledger.ledger import Extents
 from sparkbuild.agent.rows import rowsplit
@@ -19,18 +19,22 @@ from sparkbuild.agent.rows.tables import CONFIG, INDEX, Model
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.source.sparsecopy import MANIFEST
-from sparkbuild.agent.source.wish import Wanted, Wish
+from sparkbuild.agent.source.wish import FileBytes, TextBytes, Wanted, Wish
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import Rows
 
 _AGAIN = "fetch it anew into the hub cache (remove the blob, then download again)"
 
 
-def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as all planners
-    """`what` as in rows, and "complete_shard": copy the other tensors of these shards too. A model folder in which the
-    copies replace the shards needs them, else those tensors are zeros. Raises AgentError.
+def wish(what: Rows, store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as all planners
+    """A model folder in which the copies replace the shards needs `complete_shard`, else the other tensors of the
+    shards are zeros. Raises AgentError.
     """
     model, found = shares(what, store)
     complete = bool(what.get("complete_shard"))
-    about = {**about_of(what, model, found), "complete_shard": complete, "shards": {}}
+    about = about_of(what, model, found)
+    about["complete_shard"], about["shards"] = complete, {}
     files = []
     for name in sorted({share.table.shard.name for share in found}):
         of_shard = [share for share in found if share.table.shard.name == name]
@@ -42,7 +46,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
             "complete_shard": complete,
             "tables": [identity_of(what, model, share) for share in of_shard],
         }
-        source = {"kind": "file", "path": shard.path, "version": shard.version.text}
+        source = FileBytes(kind="file", path=shard.path, version=shard.version.text)
         files.append(Wanted(name, source, shard.size, sha256, identity, extents=extents, again=_AGAIN))
         data = sum(end - start for start, end in extents)
         about["shards"][name] = {"bytes": shard.size, "data": data, "blob": shard.blob}
@@ -61,7 +65,7 @@ def extents_of(found: list[Share], *, complete: bool) -> Extents:
     return _merged(spans)
 
 
-def manifest(what: dict[str, Any], model: Model, found: list[Share]) -> str:
+def manifest(what: Rows, model: Model, found: list[Share]) -> str:
     """`engram-local.json`. The same for the same inputs: there is no time in it."""
     value = {
         "source": model.folder,
@@ -91,10 +95,10 @@ def _copied(model: Model, name: str) -> Wanted:
     source = FileSource(path)
     size = source.size
     source.close()
-    return Wanted(name, {"kind": "file", "path": path}, size, sha256, {"kind": "file", "sha256": sha256})
+    return Wanted(name, FileBytes(kind="file", path=path), size, sha256, {"kind": "file", "sha256": sha256})
 
 
 def _text(name: str, text: str) -> Wanted:
     data = text.encode()
     sha256 = hashlib.sha256(data).hexdigest()
-    return Wanted(name, {"kind": "text", "text": text}, len(data), sha256, {"kind": "text", "sha256": sha256})
+    return Wanted(name, TextBytes(kind="text", text=text), len(data), sha256, {"kind": "text", "sha256": sha256})

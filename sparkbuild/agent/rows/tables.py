@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger.ledger import safe_name
@@ -165,7 +165,7 @@ class Model:
             return
         odd: list[str] = []
 
-        def types(pairs: list[tuple[str, Any]]) -> dict[str, type]:
+        def types(pairs: list[tuple[str, object]]) -> dict[str, type]:
             tables = [(key, value) for key, value in pairs if _OF_TABLE.fullmatch(key)]
             odd.extend(f"{key}: {_json(value)}" for key, value in tables if self._weight_map.get(key, "") != value)
             return {key: type(value) for key, value in pairs[:99]}
@@ -261,7 +261,7 @@ class Model:
             )
         return tensor
 
-    def _read_config(self) -> tuple[dict[str, Any], str]:
+    def _read_config(self) -> tuple[rowsplit.Config, str]:
         if not self.has(CONFIG):
             return {}, ""
         path = self.path(CONFIG)
@@ -284,7 +284,7 @@ class Model:
         return config, hashlib.sha256(data).hexdigest()
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return "an object" if isinstance(value, dict) else json.dumps(value, default=lambda _: {})[:200]
 
 

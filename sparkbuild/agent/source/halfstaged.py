@@ -9,7 +9,7 @@ import os
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger import folder, ledger
 from sparkbuild.agent.ledger.draft import Draft
-from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
 _KEPT = ("lock", "owner.json", "draft.jsonl", "ledger.json", "stamps.json")

@@ -5,6 +5,7 @@ An artifact is an archive (`.whl`, `.zip`) or, by any other name, one plain file
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import stat
 from collections.abc import Iterable
@@ -66,8 +67,6 @@ def pick(infos: Iterable[zipfile.ZipInfo], globs: list[str], where: str) -> dict
     for glob in globs:
         matching = [info for info in plain if fnmatch.fnmatchcase(info.filename, glob)]
         if not matching:
-            import difflib  # noqa: PLC0415 - only for this message
-
             names = [info.filename for info in plain]
             near = difflib.get_close_matches(glob, names, n=3, cutoff=0.3) or names[:3]
             raise AgentError(

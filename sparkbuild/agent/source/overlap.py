@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
@@ -21,11 +21,10 @@ from sparkbuild.agent.wire.protocol import AgentError
 if TYPE_CHECKING:
     from sparkbuild.agent.ledger.ledger import Record
     from sparkbuild.agent.source.wish import Wanted
+    from sparkbuild.agent.wire.sources import What
 
-_ROOTS = ("path", "model", "cache")  # where planners are told a folder of a user
 
-
-def refuse(what: dict[str, Any], store: str, dst: str) -> None:
+def refuse(what: What, store: str, dst: str) -> None:
     """Raise AgentError, kind config, when the folder that `what` names as its source and `dst` are one, or one is
     inside the other. Of a `dst` that is not there yet, the nearest folder above it counts. A source that is not there
     is refused elsewhere.
@@ -35,17 +34,19 @@ def refuse(what: dict[str, Any], store: str, dst: str) -> None:
             _compare(root, dst)
 
 
-def roots(what: dict[str, Any], store: str) -> Iterator[str]:
+def roots(what: What, store: str) -> Iterator[str]:
     """The folders of a user that `what` names as its source."""
-    if what["kind"] in ("artifact", "list"):
+    if what["kind"] == "artifact" or what["kind"] == "list":
         return  # of the store, named one by one
-    for key in _ROOTS:
-        if isinstance(what.get(key), str):
-            root = inside(store, what[key])
-            yield root
-            if key == "cache":  # the repository's folder may be a link out of the cache, and so may its blobs
-                repository = f"{root}/models--{str(what.get('repo')).replace('/', '--')}"
-                yield from (repository, f"{repository}/blobs")
+    if what["kind"] == "folder":
+        yield inside(store, what["path"])
+        return
+    if what["kind"] != "hub-mirror" and "model" in what:
+        yield inside(store, what["model"])
+    if "cache" in what:  # the repository's folder may be a link out of the cache, and so may its blobs
+        cache = inside(store, what["cache"])
+        repository = f"{cache}/models--{what['repo'].replace('/', '--')}"
+        yield from (cache, repository, f"{repository}/blobs")
 
 
 def _compare(root: str, dst: str) -> None:
@@ -66,8 +67,8 @@ def refuse_files(files: Sequence[Wanted], dst: str) -> None:
     targets = {found: name for name in sorted(names) if (found := nas.folder_id(name)) is not None}
     seen: set[str] = set()
     for item in files:
-        path = item.source.get("path")
-        if path is None:
+        path = item.path
+        if not path:
             continue
         source = os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path)
         if source in seen:
@@ -81,25 +82,25 @@ def refuse_files(files: Sequence[Wanted], dst: str) -> None:
 
 def is_its_source(path: str, wanted: Wanted) -> bool:
     """Whether the file at `path` is another name of the source of `wanted`: a hard link."""
-    with suppress(OSError, AgentError, KeyError):
-        lies, found = os.lstat(path), nas.status(wanted.source["path"])
+    if not wanted.path:
+        return False
+    with suppress(OSError, AgentError):
+        lies, found = os.lstat(path), nas.status(wanted.path)
         return (lies.st_dev, lies.st_ino) == (found.st_dev, found.st_ino)
     return False
 
 
-def was_read_from(found: os.stat_result, record: Record, what: dict[str, Any], store: str) -> bool:
+def was_read_from(found: os.stat_result, record: Record, what: What | None, store: str) -> bool:
     """Whether a staged file with more names than one is a hard link of what it was staged from. The source is asked
     only where the record does not say which file that was: of a hub cache.
     """
     version = record.source.get("version")
     if isinstance(version, str):
         with suppress(ValueError):
-            read, now = (
-                versions.parsed(version),
-                versions.of(found),
-            )  # an inode that does not last is 0, and proves nothing
+            read, now = versions.parsed(version), versions.of(found)
+            # an inode that does not last is 0, and proves nothing
             return read.inode != 0 and (read.inode, read.size, read.mtime_ns) == (now.inode, now.size, now.mtime_ns)
-    if record.source.get("kind") == "hub-blob" and what:
+    if record.source.get("kind") == "hub-blob" and what is not None:
         for root in roots(what, store):
             with suppress(OSError, AgentError):
                 blob = nas.status(f"{root}/{os.path.basename(record.name)}")
@@ -112,16 +113,14 @@ def refuse_file(path: str, wanted: Wanted, *, mended: bool = False) -> None:
     """Raise AgentError, kind config, when the file at `path`, which is to go, to be replaced or (`mended`) to be
     mended, is the source of `wanted`. Another name of the source, a hard link, may go: the source stays where it is.
     """
-    if "path" not in wanted.source:
-        return
     if not is_its_source(path, wanted):  # nothing is there, or no source; whoever reads it tells so
         return
     lies = os.lstat(path)
-    real = os.path.realpath(wanted.source["path"])
+    real = os.path.realpath(wanted.path)
     one_name = os.path.basename(real) == os.path.basename(path)
     one_folder = nas.folder_id(os.path.dirname(real)) == nas.folder_id(os.path.dirname(path))
     if mended or lies.st_nlink == 1 or (one_name and one_folder):
-        raise _itself(path, f"the same file as its source, {wanted.source['path']}")
+        raise _itself(path, f"the same file as its source, {wanted.path}")
 
 
 def refuse_gone(paths: Iterable[str], files: Iterable[Wanted]) -> None:
@@ -134,8 +133,10 @@ def refuse_gone(paths: Iterable[str], files: Iterable[Wanted]) -> None:
     if not going:
         return
     for wanted in files:
+        if not wanted.path:
+            continue
         with suppress(OSError, KeyError):
-            found = nas.status(wanted.source["path"])
+            found = nas.status(wanted.path)
             refuse_file(going[found.st_dev, found.st_ino], wanted)
 
 

@@ -12,17 +12,21 @@ import errno
 import os
 import stat
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
-from sparkbuild.agent.ledger.ledger import OURS, SAFE_NAMES, safe_name
+from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
 from sparkbuild.agent.source import downloads, halfstaged, localdir, shards, versions, whole
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wanted, Wish
+from sparkbuild.agent.source.wish import FileBytes, Wanted, Wish
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.agent.wire.words import files, shown
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import About, Folder
 
 _HOPS = 8
 
@@ -34,15 +38,10 @@ class _Found(NamedTuple):
     text: str
 
 
-def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
-    """The wanted files of a folder. `what`: {"kind": "folder", "path", "members": [globs], all when empty, "skip":
-    [globs]}.
-
-    `about`: {"files", "bytes", "skipped": {"files"}, "outside": {name: where a link leads that leaves the folder},
-    "unused_skip": globs of `skip` that match nothing, "left_out": {folder of a tool: files in it}}, the last three only
-    where there are some.
-    Raises AgentError, kind "config": nothing matches, a link that leads to nothing or to a folder, what is no file, a
-    name that no staged file can have; kind "integrity": files that are missing, or are not all there.
+def wish(what: Folder, store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
+    """The wanted files of a folder. Raises AgentError, kind "config": nothing matches, a link that leads to nothing or
+    to a folder, what is no file, a name that no staged file can have; kind "integrity": files that are missing, or are
+    not all there.
     """
     path = inside(store, what["path"])
     try:
@@ -76,12 +75,16 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
             outside[found.name] = place
         files.append(_wanted(top, found, place, notes.get(found.name)))
     _refuse_shared(top, files)
-    about: dict[str, Any] = {"files": len(files), "bytes": sum(file.size for file in files)}
-    about |= {"skipped": {"files": len(everything) - len(wanted)}, **({"outside": outside} if outside else {})}
-    about |= {"left_out": tools} if tools else {}
+    about: About = {"files": len(files), "bytes": sum(file.size for file in files)}
+    about["skipped"] = {"files": len(everything) - len(wanted)}
+    if outside:
+        about["outside"] = outside
+    if tools:
+        about["left_out"] = tools
     names = [*(found.name for found in everything), *missing]
-    unused = [glob for glob in skip if not any(matching(name, [glob]) for name in names)]
-    return Wish(files, about=about | ({"unused_skip": unused} if unused else {}))
+    if unused := [glob for glob in skip if not any(matching(name, [glob]) for name in names)]:
+        about["unused_skip"] = unused
+    return Wish(files, about=about)
 
 
 def _not_there(path: str) -> AgentError:
@@ -224,12 +227,12 @@ def _wanted(top: str, link: _Found, place: str, note: localdir.Note | None) -> W
         )
     text = version.text  # one string for both: of 100,000 files
     identity = {"kind": "folder-file", "path": link.name, "version": text}
-    source = {"kind": "file", "path": place, "version": text}
+    source = FileBytes(kind="file", path=place, version=text)
     return Wanted(link.name, source, version.size, sha256, identity, sha1, again=again)
 
 
 def _refuse_shared(top: str, found: list[Wanted]) -> None:
-    same = shards.with_one_content((file.name, file.source["path"]) for file in found)
+    same = shards.with_one_content((file.name, file.path) for file in found)
     if same is not None:
         one, other, place = same
         raise AgentError(

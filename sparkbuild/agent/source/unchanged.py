@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.plan import of_request
+from sparkbuild.agent.source.plan import of_what
 from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import What
 
 _TOLD = 3  # files of a source that was changed
 PINNED = ("artifact", "list")  # named by content, or by a caller who knows it
@@ -33,15 +36,15 @@ class ChangedError(AgentError):
         self.names = names
 
 
-def check(request: dict[str, Any], before: dict[str, int]) -> None:
+def check(what: What, store: str, dst: str, before: dict[str, int]) -> None:
     """Raise ChangedError when the source is another than `before`, what `seen` said when the staging began. Each file
     was held open while it was read; links, refs and lists of files were not, and a copy takes hours.
     """
-    if request["what"]["kind"] in PINNED:
+    if what["kind"] in PINNED:
         return
     archives = Archives()
     try:
-        wish = of_request(request, archives)
+        wish = of_what(what, store, dst, archives)
     finally:
         archives.close()
     now = seen(wish)
@@ -53,4 +56,4 @@ def check(request: dict[str, Any], before: dict[str, int]) -> None:
             for name in other[:_TOLD]
         ]
         more = f", and {len(other) - _TOLD} more" if other[_TOLD:] else ""
-        raise ChangedError(request["dst"], other, ", ".join(first) + more)
+        raise ChangedError(dst, other, ", ".join(first) + more)

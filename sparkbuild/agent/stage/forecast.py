@@ -4,44 +4,46 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger import digest, folder, ledger, obstacles, ownership
 from sparkbuild.agent.ledger.draft import Draft
-from sparkbuild.agent.ledger.ledger import OURS, Ledger, Link, Record
+from sparkbuild.agent.ledger.ledger import Ledger, Link, Record
 from sparkbuild.agent.ledger.part import Part, stem
 from sparkbuild.agent.ledger.shape import Shape
+from sparkbuild.agent.machine import oserrors
 from sparkbuild.agent.source import plan
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.wish import Wanted, Wish
+from sparkbuild.agent.stage import strangers
+from sparkbuild.agent.stage.adopt import Adopter
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.staged import Expected, Refusal, StagedQuery
 
-def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
-    """{"to_write": bytes, "wanted": bytes, "found": {"files", "bytes"} that are there without a record and have their
-    size: staging compares them, and writes them only where they are wrong, "beside": bytes on the disk that the folder
-    has now and that stay there by other names, though it gets something else, "about": what the source is found to be,
-    "refused": the fields of the error that staging would end with, and its "part", "dst" or "source"; {} when it can be
-    staged}. None, no "wanted" and {} when the source cannot say.
-    """
-    nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": {}}
+
+def expected(query: StagedQuery, made: Ledger | None) -> Expected:
+    """What staging the folder would do, as far as a look can tell."""
     if "what" not in query:
-        return nothing
-    dst = inside(query.get("store", ""), query["dst"])
+        return _unsaid()
+    store, what = query.get("store", ""), query["what"]
+    dst = inside(store, query["dst"])
     blocked = obstacles.blocked(query, dst) or folder.in_the_way(dst)
     if blocked is not None:
-        return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
+        return _unsaid({**blocked.fields, "part": "dst"})
     archives = Archives()
     try:
-        wish = patience.bounded(lambda: plan.of_request(query, archives))
+        wish = patience.bounded(lambda: plan.of_what(what, store, dst, archives))
         there = _There(dst, made, linked=bool(query.get("linked")))
         blocked = there.blocked(wish) or patience.bounded(lambda: there.strangers(wish, archives))
     except (AgentError, OSError) as error:
-        if query["what"].get("kind") == "artifact":
-            return nothing  # not fetched yet
-        return {**nothing, "refused": {**_fields(error, query.get("store", "")), "part": "source"}}
+        if what["kind"] == "artifact":
+            return _unsaid()  # not fetched yet
+        return _unsaid({**_fields(error, store), "part": "source"})
     finally:
         archives.close()
     return {
@@ -54,11 +56,14 @@ def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
     }
 
 
+def _unsaid(refused: Refusal | None = None) -> Expected:
+    """What is said where the source does not say."""
+    return {"to_write": None, "about": {}, "refused": refused or {}}
+
+
 def _fields(error: AgentError | OSError, store: str) -> dict[str, str]:
     if isinstance(error, AgentError):
         return error.fields
-    from sparkbuild.agent.machine import oserrors  # noqa: PLC0415 - only for a message
-
     return oserrors.fields_of(error, store)
 
 
@@ -127,9 +132,6 @@ class _There:
         """Files of others that staging would not replace, as far as a glance tells."""
         if self.lost or not os.path.isdir(self.dst):
             return None
-        from sparkbuild.agent.stage import strangers  # noqa: PLC0415 - most folders are not there, or have a ledger
-        from sparkbuild.agent.stage.adopt import Adopter  # noqa: PLC0415
-
         adopter = Adopter(
             digest.best(), full=False, opener=lambda item: archives.source(item.source), moved=lambda _n: None
         )

@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import dump, inside
@@ -22,11 +22,16 @@ from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.ledger import content, digest, folder, ledger, links, stamps, way
 from sparkbuild.agent.ledger.digest import CHUNK
-from sparkbuild.agent.ledger.ledger import OURS, Ledger, LedgerError, Record, small_file
+from sparkbuild.agent.ledger.ledger import Ledger, LedgerError, Record, small_file
 from sparkbuild.agent.ledger.shape import Shape
 from sparkbuild.agent.ledger.titles import Titles
 from sparkbuild.agent.machine.idle import be_idle
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.disk.pages import Pages
+    from sparkbuild.agent.wire.staged import NamedProblem, Scrubbed, ScrubRequest, ScrubResult
 
 FORMAT = "sparkbuild-scrub/v1"
 _NAME = f"{OURS}/scrub.json"
@@ -51,21 +56,16 @@ def path_of(dst: str) -> str:
     return f"{dst}/{_NAME}"
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "folders": [{"dst", "key"}], "limit": bytes to read in all}.
-
-    Result {"read": bytes, "folders": [{"dst", "state": "ok", "damaged", "absent", "other" (another key) or "busy",
-    "problems": [{"file", "text"}], "read", "seconds", "done": bytes of this round that were compared, "over": it ended,
-    "total", "since", "ended": when the last round did, "round": how many did}]} in the order asked for.
-    """
+def run(request: ScrubRequest, reporter: Reporter) -> ScrubResult:
+    """The folder whose last round ended first is read first."""
     be_idle()
     with patience.watched(reporter):
         return _scrubbed(request, reporter)
 
 
-def _scrubbed(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+def _scrubbed(request: ScrubRequest, reporter: Reporter) -> ScrubResult:
     store, limit = request["store"], int(request.get("limit") or LIMIT)
-    asked = [(inside(store, one["dst"]), str(one.get("key") or "")) for one in request["folders"]]
+    asked = [(inside(store, one["dst"]), one.get("key", "")) for one in request["folders"]]
     with locked(os.path.join(store, "scrub.lock"), "the scrub of staged data"):
         scrubs = [_Scrub(dst, key) for dst, key in asked]
         left = min(limit, sum(scrub.left() for scrub in scrubs))
@@ -87,7 +87,9 @@ class _Scrub:
     """The scrub of one folder."""
 
     def __init__(self, dst: str, key: str) -> None:
-        self.dst, self.state, self.problems = dst, "ok", list[dict[str, str]]()
+        self.dst = dst
+        self.state: Literal["ok", "damaged", "absent", "other", "busy"] = "ok"
+        self.problems: list[NamedProblem] = []
         self.read, self.seconds, self.over = 0, 0.0, False
         self.made, self.cursor, self.unread = Ledger("", {}, "", ()), Cursor(), 0
         try:
@@ -153,8 +155,7 @@ class _Scrub:
             moved(size)
 
         while self.cursor.file < len(self.made.files) and self.read < end:
-            self._file(self.made.files[self.cursor.file], end, passed)
-            if self.state == "busy":
+            if not self._file(self.made.files[self.cursor.file], end, passed):
                 return
         if self.cursor.file >= len(self.made.files):
             self.over, self.since, self.unread = True, self.cursor.since, self.cursor.unread
@@ -164,7 +165,8 @@ class _Scrub:
 
     since = 0.0  # when a round began that is over
 
-    def _file(self, record: Record, end: int, passed: Callable[[int], None]) -> None:
+    def _file(self, record: Record, end: int, passed: Callable[[int], None]) -> bool:
+        """Go on with one file; False when somebody stages into the folder."""
         path, rest = f"{self.dst}/{record.name}", record.data - self._into(record)
         text = self._standing(record)
         unread = rest if text else 0
@@ -178,16 +180,16 @@ class _Scrub:
                         whole = self._chunks(pages, record, bad, end, passed)
                     text = content.describe(record, record.size, tuple(bad))
                     if not whole:
-                        self._damaged(record, text)
-                        return
+                        return self._damaged(record, text)
             except OSError as error:
                 text, unread = content.unreadable(error), rest
-        self._damaged(record, text)
+        calm = self._damaged(record, text)
         at = self.cursor
         self.cursor = at._replace(file=at.file + 1, chunk=0, unread=at.unread + unread)
         self._save()
+        return calm
 
-    def _chunks(self, pages: Any, record: Record, bad: list[int], end: int, passed: Callable[[int], None]) -> bool:
+    def _chunks(self, pages: Pages, record: Record, bad: list[int], end: int, passed: Callable[[int], None]) -> bool:
         """Compare chunks from the cursor on; False when it stopped before the end of the file."""
         shape, buffer = Shape(record.size, record.extents), memoryview(bytearray(min(CHUNK, record.size)))
         if not self.cursor.chunk:
@@ -203,8 +205,9 @@ class _Scrub:
                 bad.append(index)
         return True
 
-    def _damaged(self, record: Record, text: str) -> None:
+    def _damaged(self, record: Record, text: str) -> bool:
         self._found({record.name: f"{self.titles.of(record.name)} {text}"} if text else {})
+        return self.state != "busy"
 
     def _found(self, texts: dict[str, str]) -> None:
         """Believe that files and links are damaged if they are still those of this ledger, and nobody is about to
@@ -234,13 +237,21 @@ class _Scrub:
             with Held(self.dst) as held:
                 held.replace(_NAME, lambda file: dump(value, file))
 
-    def result(self) -> dict[str, Any]:
-        """See `run`."""
-        fields = {"dst": self.dst, "state": self.state, "problems": self.problems, "read": self.read}
-        done = max(0, self._passed() - (self.unread if self.over else self.cursor.unread))
-        fields |= {"seconds": round(self.seconds, 3), "done": done, "over": self.over, "total": self.made.total}
-        fields |= {"since": self.since or self.cursor.since, "ended": self.cursor.ended}
-        return {**fields, "round": self.cursor.round}
+    def result(self) -> Scrubbed:
+        """What came of it."""
+        return {
+            "dst": self.dst,
+            "state": self.state,
+            "problems": self.problems,
+            "read": self.read,
+            "seconds": round(self.seconds, 3),
+            "done": max(0, self._passed() - (self.unread if self.over else self.cursor.unread)),
+            "over": self.over,
+            "total": self.made.total,
+            "since": self.since or self.cursor.since,
+            "ended": self.cursor.ended,
+            "round": self.cursor.round,
+        }
 
 
 def _cursor(dst: str, made: Ledger) -> Cursor:

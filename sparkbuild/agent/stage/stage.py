@@ -11,20 +11,22 @@ import contextlib
 import errno
 import os
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
+from sparkbuild.agent.lane import records, uses
 from sparkbuild.agent.ledger import digest, folder, index, ledger, links, noting, obstacles, ownership, stamps
 from sparkbuild.agent.ledger.access import Access
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import Ledger, Record
 from sparkbuild.agent.ledger.part import ENDS, stem
 from sparkbuild.agent.ledger.titles import Titles
+from sparkbuild.agent.machine import oserrors
 from sparkbuild.agent.source import overlap, unchanged
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.plan import check_archive, of_request
+from sparkbuild.agent.source.plan import check_archive, of_what
 from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.stage import strangers
 from sparkbuild.agent.stage.adopt import Adopter
@@ -36,20 +38,17 @@ from sparkbuild.agent.stage.streams import MOST, Buffers, Counter, Meter, each
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from sparkbuild.agent.wire.words import size
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.staged import StageRequest, StageResult
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STREAMS = 4
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "dst", "key", "parts", "what": see `plan.of_request`, "min_free", "full", "verify": "quick"
-    or "full", "bwlimit": bytes per second or 0, "streams": files at once, "linked": files may have other names,
-    "peers": see peers, "task": what doit calls it}.
-
-    Result {"bytes": written, "total": of all files, "files", "copied", "adopted", "repaired_chunks", "removed",
-    "links": made, "read": bytes from the sources, "received": from peers, "about"}. `full` reads every file that is
-    there; else those whose stamp is as it was are believed. `verify` is for files that other tools made, see adopt.
-    Errors: kind "space" before anything is written, "integrity" when a source is not what it should be, "config" for
-    what makes no sense, "node" when a source cannot be read.
+def run(request: StageRequest, reporter: Reporter) -> StageResult:
+    """`full` reads every file that is there; else those whose stamp is as it was are believed. Errors: kind "space"
+    before anything is written, "integrity" when a source is not what it should be, "config" for what makes no sense,
+    "node" when a source cannot be read.
     """
     dst = inside(request.get("store", ""), request["dst"])
     blocked = obstacles.blocked(request, dst)
@@ -59,17 +58,15 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         return _staged(request, dst, reporter)
 
 
-def _staged(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, Any]:
+def _staged(request: StageRequest, dst: str, reporter: Reporter) -> StageResult:
     archives = Archives()
     try:
-        wish = of_request(request, archives)
+        wish = of_what(request["what"], request.get("store", ""), dst, archives)
         with folder.locked(dst, lambda who: reporter.log(f"{dst} is being staged by another process ({who}): waiting")):
             return noting.noted(request, dst, _Staging(dst, request, wish, archives, reporter).run)
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        from sparkbuild.agent.machine import oserrors  # noqa: PLC0415 - only for a message
-
         full = oserrors.full(error, str(error.filename or dst))
         what = "the disk became full" if full["what"] == error.strerror else full["what"]
         raise AgentError(**{**full, "what": f"{what} while staging"}) from error
@@ -80,8 +77,9 @@ def _staged(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, 
 class _Staging:
     """One staging of one folder, under its lock."""
 
-    def __init__(self, dst: str, request: dict[str, Any], wish: Wish, archives: Archives, reporter: Reporter) -> None:
+    def __init__(self, dst: str, request: StageRequest, wish: Wish, archives: Archives, reporter: Reporter) -> None:
         self.dst, self.request, self.wish, self.archives, self.reporter = dst, request, wish, archives, reporter
+        self.store = request.get("store", "")
         self.draft = Draft(dst)
         self.lost = False  # the ledger: what is here under wanted names was staged, though nothing tells what it was
         self.before = self._ledger()
@@ -104,7 +102,7 @@ class _Staging:
         self.lost = owner is not None and owner.staged_at > 0
         return found or _NOTHING
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> StageResult:
         """See `run` above."""
         try:
             return self._run()
@@ -122,12 +120,12 @@ class _Staging:
         folder.clear_leftovers(self.dst, set())
         folder.sweep(self.dst, [*(item.name for item in self.wish.files), *(link.name for link in self.wish.links)])
 
-    def _run(self) -> dict[str, Any]:
+    def _run(self) -> StageResult:
         check = Counter(self.reporter, "check", None)
         stamped, full = stamps.read(self.dst, self.before), bool(self.request.get("full"))
         adopter = Adopter(self.algorithm, self.request.get("verify") == "full", self.opener.from_nas, check.moved)
         linked = bool(self.request.get("linked"))
-        access = Access(str(self.request.get("store") or ""), self.dst)
+        access = Access(self.store, self.dst)
         assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, linked, adopter, access)
         self._refuse_detours()
         access.take_back((item.name for item in self.wish.files if item.name in self.known), self.reporter.log)
@@ -149,7 +147,7 @@ class _Staging:
         self._refuse_used([*gone, *(task.wanted.name for task in tasks if task.do != KEEP)])
         todo = [task for task in tasks if task.do != KEEP]
         if any(task.do in (COPY, REPAIR) for task in todo):
-            check_archive(self.request, self.archives)
+            check_archive(self.request["what"], self.store, self.archives)
         for task in tasks:
             if task.text:
                 self.reporter.log(f"{task.do} {task.wanted.called}: {task.text}")
@@ -203,7 +201,7 @@ class _Staging:
                 for item in same:
                     self.reporter.log(f"removed {held.at(item.name)}, a hard link of its source: it gets a copy")
                     held.unlink(item.name)
-            self.wish = of_request(self.request, self.archives)
+            self.wish = of_what(self.request["what"], self.store, self.dst, self.archives)
 
     def _check_room(self, tasks: list[Task], gone: list[str], keep: set[str]) -> None:
         need = sum(task.room for task in tasks)
@@ -211,8 +209,8 @@ class _Staging:
         back += sum(found.st_blocks * 512 for found in map(os.lstat, self._paths(gone)) if found.st_nlink == 1)
         free, min_free = folder.room(self.dst), int(self.request.get("min_free") or 0)
         if need and free + back - need < min_free:
-            recipe = (self.request.get("owner") or {}).get("recipe")
-            where = f"min_free, recipes/{recipe}/recipe.toml" if recipe else "min_free"
+            owner = self.request.get("owner")
+            where = f"min_free, recipes/{owner['recipe']}/recipe.toml" if owner else "min_free"
             spare = f" + {size(min_free)} to stay free ({where})" if min_free else ""
             extra = f" + {size(back)} that this staging gives back first" if back else ""
             missing = size(need + min_free - free - back)
@@ -250,7 +248,7 @@ class _Staging:
         # Also after a staging that did not end: what that one finished is in its draft.
         if not names <= {*self.known, *(link.name for link in self.links)} and not self.lost:
             noting.adopt(self.request, self.dst)
-        entry = index.entry(str(self.request.get("store") or ""), self.dst)
+        entry = index.entry(self.store, self.dst)
         if entry is None or not entry.adopted:
             return gone
         for name in gone:
@@ -270,12 +268,10 @@ class _Staging:
             name for name in names if folder.holds(self.dst, name) and os.lstat(f"{self.dst}/{name}").st_nlink > 1
         ]
         if shared and self.request.get("linked"):
-            from sparkbuild.agent.lane import records, uses  # noqa: PLC0415 - most stagings replace nothing that is exported
-
             shelf = records.shelf_of(self.request)
             title = Titles((*self.links, *self.wish.links)).of(shared[0])
             what = f"replacing {title}, a file of exports,"
-            uses.refuse(self.request.get("store", ""), [self.dst], what, shelf)
+            uses.refuse(self.store, [self.dst], what, shelf)
 
     def _open_up(self, todo: list[Task], gone: list[str], keep: set[str]) -> None:
         """From here on the folder has no ledger, so that nothing takes it for whole."""
@@ -313,7 +309,7 @@ class _Staging:
 
     def _check_source(self, seen: dict[str, int], maker: Maker) -> None:
         try:
-            unchanged.check(self.request, seen)
+            unchanged.check(self.request["what"], self.store, self.dst, seen)
         except unchanged.ChangedError as error:
             maker.forget(error.names)
             raise

@@ -78,11 +78,12 @@ def glance(adopter: Adopter) -> Differs:
 
 def _says(path: str, item: Wanted, seen: os.stat_result) -> bool:
     """Whether a ref holds the wanted commit, and white space."""
-    return seen.st_size <= _REF and _is_ref(item) and _text(path).strip() == item.source["text"]
+    return seen.st_size <= _REF and _text(path).strip() == _ref(item)
 
 
-def _is_ref(item: Wanted) -> bool:
-    return item.name.startswith(_REFS) and item.source["kind"] == "text"
+def _ref(item: Wanted) -> str | None:
+    """The commit that a ref is to say; None of what is no ref."""
+    return item.source["text"] if item.name.startswith(_REFS) and item.source["kind"] == "text" else None
 
 
 def _text(path: str) -> str:
@@ -95,7 +96,7 @@ def _text(path: str) -> str:
 
 def refused(dst: str, names: list[str], wish: Wish) -> AgentError:
     """The error that names them, and what the refs among them say."""
-    refs = {item.name: str(item.source["text"]) for item in wish.files if _is_ref(item)}
+    refs = {item.name: commit for item in wish.files if (commit := _ref(item)) is not None}
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     aside = shlex.quote(f"{dst}.before")
     paths = " ".join(shlex.quote(f"{dst}/{name}") for name in names[:_SHOWN])

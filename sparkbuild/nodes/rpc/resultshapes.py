@@ -60,12 +60,6 @@ class Watched(TypedDict, total=False):
     stopping: _Stopping | None
 
 
-class Evictions(TypedDict):
-    """Of `evict`."""
-
-    folders: list[dict[str, Any]]
-
-
 class Launched(TypedDict):
     """What launch a log is of."""
 

@@ -21,18 +21,13 @@ DEEPEST = 40  # tables and lists within each other; a key's parts have 6
 _AGAIN = "run again; if it stays, the node's store or its docker holds what sparkbuild did not write"
 
 
-# by the scheme of the question: what is there, of things that are there or not; and what says something in any case
-_THERE: dict[str, Any] = {
-    "staged": datashapes.Staged,
-    "export": datashapes.Export,
-}
+# by the scheme of the question
 _TOLD: dict[str, Any] = {
     "lane": laneshapes.Lane,
     "node": laneshapes.Node,
     "preflight": laneshapes.Preflight,
     "network": datashapes.Network,
     "room": datashapes.Room,
-    "inventory": datashapes.Inventory,
 }
 _RESULTS: dict[str, Any] = {
     "facts": resultshapes.Facts,
@@ -42,7 +37,6 @@ _RESULTS: dict[str, Any] = {
     "stop": resultshapes.Stop,
     "prepare": resultshapes.Prepared,
     "watch": resultshapes.Watched,
-    "evict": resultshapes.Evictions,
 }
 _EVENTS: dict[str, Any] = {
     "state": resultshapes.State,
@@ -62,7 +56,9 @@ def fact_of(node: str, scheme: str, found: Any) -> dict[str, Any]:
 
 def result_of(node: str, verb: str, found: dict[str, Any]) -> dict[str, Any]:
     """The result of a verb, as `fact_of`."""
-    shape = verb.result if isinstance(verb, Verb) else _RESULTS.get(verb)
+    shape: Any = verb.result if isinstance(verb, Verb) else _RESULTS.get(verb)
+    if isinstance(verb, Verb) and verb.absent is not None and found.get("present") is not True:
+        shape = verb.absent
     if shape is not None:
         _check(found, shape, f"{node} gives an odd answer to {verb!r}", f"node {node}")
     return found
@@ -82,13 +78,9 @@ def _shape(scheme: str, found: Any) -> Any:
         return dict[str, Any]
     if isinstance(scheme, Look):
         return scheme.absent if found.get("present", True) is not True else scheme.fact
-    if scheme in _TOLD:
-        return datashapes.Absent if "present" in found else _TOLD[scheme]
-    if scheme not in _THERE:
+    if scheme not in _TOLD:
         return dict[str, Any]
-    if found.get("present") is not True:
-        return datashapes.Absent
-    return _THERE[scheme]
+    return datashapes.Absent if "present" in found else _TOLD[scheme]
 
 
 def _check(found: Any, shape: Any, what: str, where: str) -> None:

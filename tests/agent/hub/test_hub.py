@@ -13,7 +13,7 @@ from sparkbuild.agent.disk import nas
 from sparkbuild.agent.hub import plan
 from sparkbuild.agent.source import shards
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.plan import of_request
+from sparkbuild.agent.source.plan import of_what
 from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.stage import verify
 from sparkbuild.agent.wire.protocol import AgentError
@@ -48,7 +48,7 @@ def mirror(tmp_path: Path) -> Mirror:
 
 def planned(cache: Path, revision: str = "main", skip: tuple[str, ...] = (), dst: Path | None = None) -> Wish:
     what = {"kind": "hub-mirror", "cache": str(cache), "repo": REPO, "revision": revision, "skip": list(skip)}
-    return of_request({"what": what, "dst": str(dst or ""), "store": "/"}, Archives())
+    return of_what(what, "/", str(dst or ""), Archives())
 
 
 def refused(cache: Path, **more: Any) -> dict[str, str]:

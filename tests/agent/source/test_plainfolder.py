@@ -12,7 +12,7 @@ import pytest
 from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.source import plainfolder
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.plan import of_request
+from sparkbuild.agent.source.plan import of_what
 from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.agent.driver import Answer, call, key
@@ -37,7 +37,7 @@ def top(tmp_path: Path) -> Path:
 
 def planned(path: Path, dst: str = "", **more: Any) -> Wish:
     what = {"kind": "folder", "path": str(path), "members": [], "skip": [], **more}
-    return of_request({"what": what, "dst": dst, "store": "/"}, Archives())
+    return of_what(what, "/", dst, Archives())
 
 
 def names(path: Path, *members: str, skip: tuple[str, ...] = ()) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 from huggingface_hub._local_folder import _short_hash, get_local_download_paths, write_download_metadata
 
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.plan import of_request
+from sparkbuild.agent.source.plan import of_what
 from sparkbuild.agent.source.shardindex import ShardIndex
 from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
@@ -66,7 +66,7 @@ def request(path: Path, dst: Path | str = "/nowhere", **more: Any) -> dict[str, 
 
 
 def planned(path: Path, **more: Any) -> Wish:
-    return of_request(request(path, **more), Archives())
+    return of_what(request(path, **more)["what"], "/", "/nowhere", Archives())
 
 
 def refused(path: Path, **more: Any) -> dict[str, str]:
@@ -163,7 +163,7 @@ def test_a_hub_cache_of_real_files_that_is_not_whole(tmp_path: Path, name: str) 
     cache.ref()
     what = {"kind": "hub-mirror", "cache": str(cache.root), "repo": REPO, "revision": "main", "skip": []}
     with pytest.raises(AgentError) as caught:
-        of_request({"what": what, "store": "/"}, Archives())
+        of_what(what, "/", "", Archives())
     assert missing in caught.value.fields["what"] + caught.value.fields["found"]
 
 
@@ -219,10 +219,10 @@ def test_config_and_tokenizer_beside_an_unfinished_download(tmp_path: Path) -> N
     part.write_bytes(b"half")
     what = {"kind": "hub-mirror", "cache": str(cache.root), "repo": REPO, "revision": "main", "skip": []}
     with pytest.raises(AgentError) as caught:
-        of_request({"what": what, "store": "/"}, Archives())
+        of_what(what, "/", "", Archives())
     assert part.name in caught.value.fields["found"]
     (cache.folder / f"blobs/{'ab' * 32}").write_bytes(b"another process ended it")
-    assert len(of_request({"what": what, "store": "/"}, Archives()).files) == 2
+    assert len(of_what(what, "/", "", Archives()).files) == 2
 
 
 class LocalDir:
@@ -350,7 +350,7 @@ def test_links_of_a_snapshot_mean_what_the_kernel_takes_them_for(tmp_path: Path)
     cache.snapshot.symlink_to(moved)
     what = {"kind": "hub-mirror", "cache": str(cache.root), "repo": REPO, "revision": "main", "skip": []}
     with pytest.raises(AgentError, match="does not lead into the blobs"):
-        of_request({"what": what, "store": "/"}, Archives())
+        of_what(what, "/", "", Archives())
 
 
 def test_mending_keeps_what_is_right(tmp_path: Path) -> None:
