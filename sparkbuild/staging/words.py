@@ -10,7 +10,7 @@ from sparkbuild.core.units import count, size
 
 
 def lines(about: About) -> list[str]:
-    """Lines for people about the source of a staging, as the planners of the agent describe it (`Wish.about`)."""
+    """Lines for people about the source of a staging, as the planners of the agent describe it (`FileSet.about`)."""
     if "tables" in about:
         return [_table(layer, table, about.get("rank", 0)) for layer, table in about["tables"].items()]
     if "commit" in about:

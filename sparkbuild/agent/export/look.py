@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.export import linkwish
-from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry
+from sparkbuild.agent.export import linkset
+from sparkbuild.agent.export.linkset import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.export.place import foreseen, names, problem
 from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, stamps
 from sparkbuild.agent.ledger.ledger import LedgerError
@@ -91,7 +91,7 @@ def _sources(made: Manifest, entries: dict[str, Entry], query: ExportQuery, dst:
     if "what" in query:
         what, store = query["what"], query.get("store", "")
         was = [*(one["folder"] for one in made["sources"]), made["source"]]
-        now = [*linkwish.folders_of(what, store), linkwish.cache_of(what)]
+        now = [*linkset.folders_of(what, store), linkset.cache_of(what)]
         if was != now:
             old, new = (", ".join(path for path in paths if path) for paths in (was, now))
             return [("", f"it is made from {old}, wanted {new}")]
@@ -99,12 +99,12 @@ def _sources(made: Manifest, entries: dict[str, Entry], query: ExportQuery, dst:
     if "what" not in query or not (moved or query.get("full")):
         return [(path, f"{path} is not what the export was made from") for path in moved]
     try:
-        wish = linkwish.wish(query["what"], query.get("store", ""), dst, bound=_bound(made))
+        links = linkset.link_set(query["what"], query.get("store", ""), dst, bound=_bound(made))
     except AgentError as error:
         return [(str(error.fields["where"]), f"{error.fields['where']}: {error.fields['what']}")]
-    if wish.commit != made["commit"]:
-        return [("", f"it is of commit {made['commit'][:12]}, the mirror has {wish.commit[:12]} now")]
-    other = {name: (entry.how, entry.path) for name, entry in wish.entries.items()}
+    if links.commit != made["commit"]:
+        return [("", f"it is of commit {made['commit'][:12]}, the mirror has {links.commit[:12]} now")]
+    other = {name: (entry.how, entry.path) for name, entry in links.entries.items()}
     mine = {name: (entry.how, entry.path) for name, entry in entries.items()}
     differ = sorted(name for name in {*other, *mine} if other.get(name) != mine.get(name))
     return [(name, f"{name} is staged otherwise by now") for name in differ]

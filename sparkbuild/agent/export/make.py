@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
-from sparkbuild.agent.export import linkwish, place
-from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
+from sparkbuild.agent.export import linkset, place
+from sparkbuild.agent.export.linkset import EMPTY, HARD, POINTER, Entry, LinkSet, Staged
 from sparkbuild.agent.lane import uses
 from sparkbuild.agent.lane.records import shelf_of
 from sparkbuild.agent.ledger import folder, mountlist, noting, obstacles, stamps
@@ -43,25 +43,25 @@ def run(request: LinktreeRequest, reporter: Reporter) -> LinktreeResult:
 
 def _linked(store: str, dst: str, request: LinktreeRequest, reporter: Reporter) -> LinktreeResult:
     what = request["what"]
-    folders = linkwish.folders_of(what, store)
+    folders = linkset.folders_of(what, store)
     place.check_place(dst, folders)
     blocked = obstacles.blocked(request, dst)
     if blocked is not None:
         raise blocked
     for path in folders:
-        linkwish.staged(path)  # before a lock makes an empty folder of what is not there
+        linkset.staged(path)  # before a lock makes an empty folder of what is not there
     with contextlib.ExitStack() as locks:
         for path in (dst, *sorted(set(folders))):  # everyone in this order, the export's own first
             locks.enter_context(folder.locked(path, partial(_waiting, reporter, path)))
-        wish = linkwish.wish(what, store, dst)
-        return noting.noted(request, dst, _Linking(dst, request, wish, reporter).run)
+        links = linkset.link_set(what, store, dst)
+        return noting.noted(request, dst, _Linking(dst, request, links, reporter).run)
 
 
 class _Linking:
     """One run on one export, under the locks of all that it touches."""
 
-    def __init__(self, dst: str, request: LinktreeRequest, wish: LinkWish, reporter: Reporter) -> None:
-        self.dst, self.request, self.wish, self.reporter = dst, request, wish, reporter
+    def __init__(self, dst: str, request: LinktreeRequest, links: LinkSet, reporter: Reporter) -> None:
+        self.dst, self.request, self.links, self.reporter = dst, request, links, reporter
         try:
             self.before = mountlist.read(dst)
         except LedgerError as error:
@@ -71,7 +71,7 @@ class _Linking:
 
     def run(self) -> LinktreeResult:
         """See `run` above."""
-        entries, there = self.wish.entries, place.names(self.dst)
+        entries, there = self.links.entries, place.names(self.dst)
         wrong = [entry for entry in entries.values() if place.problem(self.dst, entry)]
         gone = sorted(name for name in there if name in self.ours and name not in entries)
         place.check_strangers(self.dst, [name for name in there if name not in self.ours], entries, wrong)
@@ -79,9 +79,9 @@ class _Linking:
             place.check_disk(self.dst, [entry.path for entry in wrong if entry.how == HARD])
             self._refuse_used(wrong, gone)
             mountlist.withdraw(self.dst, [*self.ours, *entries])
-            before = {staged.path: _stamps(staged) for staged in self.wish.folders}
+            before = {staged.path: _stamps(staged) for staged in self.links.folders}
             self._change(wrong, gone)
-            for staged in self.wish.folders:
+            for staged in self.links.folders:
                 self._restamp(staged, before[staged.path])
         # what a killed run left, though it may have made all links
         folder.clear_leftovers(self.dst, set())
@@ -97,8 +97,8 @@ class _Linking:
             "pointers": counts[POINTER],
             "empty": counts[EMPTY],
             "removed": len(gone),
-            "mounts": len(self.wish.mounts),
-            "commit": self.wish.commit,
+            "mounts": len(self.links.mounts),
+            "commit": self.links.commit,
         }
 
     def _refuse_used(self, wrong: list[Entry], gone: list[str]) -> None:
@@ -107,7 +107,7 @@ class _Linking:
         replaced = [name for name in (*gone, *(entry.name for entry in wrong)) if _is_linked(f"{self.dst}/{name}")]
         touched += dict.fromkeys(entry.folder for entry in wrong if entry.how == HARD)
         if replaced:  # which folder each was of is not known for sure
-            touched += [staged.path for staged in self.wish.folders]
+            touched += [staged.path for staged in self.links.folders]
         shelf = shelf_of(self.request)
         uses.refuse(self.request.get("store", ""), dict.fromkeys(touched), "making or removing links of it", shelf)
 
@@ -137,7 +137,7 @@ class _Linking:
             stamps.restamp(staged.path, staged.ledger, moved)
 
     def _manifest(self) -> Manifest:
-        entries, what = self.wish.entries.values(), self.request["what"]
+        entries, what = self.links.entries.values(), self.request["what"]
         files: list[mountlist.HardLink] = []
         for entry in entries:
             if entry.how == HARD:
@@ -150,14 +150,14 @@ class _Linking:
             "key": self.request["key"],
             "parts": self.request["parts"],
             "kind": what["kind"],
-            "commit": self.wish.commit,
+            "commit": self.links.commit,
             "target": what["target"],
-            "source": linkwish.cache_of(what),
-            "sources": [{"folder": staged.path, "ledger": staged.stamp} for staged in self.wish.folders],
+            "source": linkset.cache_of(what),
+            "sources": [{"folder": staged.path, "ledger": staged.stamp} for staged in self.links.folders],
             "files": files,
             "pointers": [{"name": entry.name, "text": entry.path} for entry in entries if entry.how == POINTER],
             "empty": [entry.name for entry in entries if entry.how == EMPTY],
-            "mounts": self.wish.mounts,
+            "mounts": self.links.mounts,
         }
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience, questions
-from sparkbuild.agent.export import linkwish
-from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry
+from sparkbuild.agent.export import linkset
+from sparkbuild.agent.export.linkset import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.ledger import content, folder, ledger, links, mountlist
 from sparkbuild.agent.ledger.ledger import LedgerError, Link
 from sparkbuild.agent.wire.layout import OURS
@@ -28,12 +28,12 @@ def foreseen(query: ExportQuery, dst: str) -> Refusal:
     not staged as they are wanted, the hub cache tells of the snapshot.
     """
     store, what = query.get("store", ""), query["what"]
-    folders = linkwish.folders_of(what, store)
+    folders = linkset.folders_of(what, store)
     try:
         check_place(dst, folders)
         there, ours = names(dst) if os.path.isdir(dst) else [], ours_in(dst)
         if all(_key(path) == key for path, key in zip(folders, query["keys"], strict=True)):
-            entries = patience.bounded(lambda: linkwish.wish(what, store, dst)).entries
+            entries = patience.bounded(lambda: linkset.link_set(what, store, dst)).entries
             wrong = [entry for entry in entries.values() if problem(dst, entry)]
             check_strangers(dst, [name for name in there if name not in ours], entries, wrong)
             check_disk(dst, [entry.path for entry in wrong if entry.how == HARD])
@@ -58,10 +58,10 @@ def _check_before(what: Linked, store: str, dst: str, strangers: list[str]) -> N
     """What is sure while the folders are not staged: a file that has one name and content is no entry of an export."""
     own = [name for name in strangers if _is_own(f"{dst}/{name}")]
     check_strangers(dst, own, {}, [])
-    mirror, *over = linkwish.folders_of(what, store)
+    mirror, *over = linkset.folders_of(what, store)
     if what["kind"] == "composed":
         check_disk(dst, over)
-    elif patience.bounded(lambda: linkwish.tree_is_linked(what, store)):
+    elif patience.bounded(lambda: linkset.tree_is_linked(what, store)):
         check_disk(dst, [mirror])
 
 

@@ -20,9 +20,9 @@ from sparkbuild.agent.hub.repository import Entry, Tree
 from sparkbuild.agent.ledger.ledger import Link
 from sparkbuild.agent.ledger.titles import title
 from sparkbuild.agent.source import downloads, shards, sparsecopy, whole
+from sparkbuild.agent.source.fileset import FileBytes, FileSet, TextBytes, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.versions import Version
-from sparkbuild.agent.source.wish import FileBytes, TextBytes, Wanted, Wish
 from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -52,7 +52,7 @@ class _Asked(NamedTuple):
         return self.tree.blob(path) if self.tree is not None else ""
 
 
-def wish(what: HubMirror, store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
+def file_set(what: HubMirror, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as every planner
     """The files and links of one revision, named from the folder `models--org--name` of the mirror on.
 
     The source is only looked at: names, link texts, sizes of opened files. Raises AgentError, kind "config" for what is
@@ -80,7 +80,7 @@ def wish(what: HubMirror, store: str, archives: Archives) -> Wish:  # noqa: ARG0
     files += [_ref(name, commit) for name in sorted(refs)]
     if asked.tree is not None and not _left_out(asked):
         files.append(_tree(asked, asked.tree))
-    return Wish(files, links, _about(asked, ref, total))
+    return FileSet(files, links, _about(asked, ref, total))
 
 
 def _refuse_incomplete(asked: _Asked) -> None:

@@ -17,9 +17,9 @@ from sparkbuild.agent.rows.rowsplit import Config
 from sparkbuild.agent.rows.source import size_of
 from sparkbuild.agent.rows.tables import CONFIG, SCALE_BYTES, WEIGHT_BYTES, Model, Table
 from sparkbuild.agent.source import sparsecopy
+from sparkbuild.agent.source.fileset import FileSet, RowBytes, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.source.wish import RowBytes, Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Share(NamedTuple):
     hi: int
 
 
-def wish(what: Rows, store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as all planners
+def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as all planners
     """A file for each table. Raises AgentError."""
     model, found = shares(what, store)
     tp, rank = what["tp"], what["rank"]
@@ -72,7 +72,7 @@ def wish(what: Rows, store: str, archives: Archives) -> Wish:  # noqa: ARG001 - 
         sizes = [size_of(kind, hi - lo) for lo, hi in share.ranges]
         told = about["tables"][str(table.layer)]
         told["file"], told["bytes"] = name, sizes
-    return Wish(files, (), about)
+    return FileSet(files, (), about)
 
 
 def shares(what: Rows, store: str) -> tuple[Model, list[Share]]:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from sparkbuild.agent.rows.interleave import ROW, Interleave
 from sparkbuild.agent.rows.tables import SCALE_BYTES as SCALE, WEIGHT_BYTES as WEIGHT, link_text
+from sparkbuild.agent.source.fileset import RowBytes
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.source.wish import RowBytes
 from sparkbuild.agent.wire.protocol import AgentError
 
 HEADER = 4096  # bytes

@@ -16,10 +16,10 @@ from sparkbuild.agent.ledger.ledger import Extents
 from sparkbuild.agent.rows import rowsplit
 from sparkbuild.agent.rows.packed import SHA256, Share, about_of, identity_of, shares, span
 from sparkbuild.agent.rows.tables import CONFIG, INDEX, Model
+from sparkbuild.agent.source.fileset import FileBytes, FileSet, TextBytes, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.source.sparsecopy import MANIFEST
-from sparkbuild.agent.source.wish import FileBytes, TextBytes, Wanted, Wish
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.sources import Rows
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _AGAIN = "fetch it anew into the hub cache (remove the blob, then download again)"
 
 
-def wish(what: Rows, store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as all planners
+def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as all planners
     """A model folder in which the copies replace the shards needs `complete_shard`, else the other tensors of the
     shards are zeros. Raises AgentError.
     """
@@ -52,7 +52,7 @@ def wish(what: Rows, store: str, archives: Archives) -> Wish:  # noqa: ARG001 - 
         about["shards"][name] = {"bytes": shard.size, "data": data, "blob": shard.blob}
     files += [_copied(model, name) for name in (INDEX, CONFIG) if model.has(name)]
     files.append(_text(MANIFEST, manifest(what, model, found)))
-    return Wish(files, (), about)
+    return FileSet(files, (), about)
 
 
 def extents_of(found: list[Share], *, complete: bool) -> Extents:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from sparkbuild.agent.source.fileset import Bytes
 from sparkbuild.agent.source.source import FileSource, Source, TextSource
-from sparkbuild.agent.source.wish import Bytes
 
 if TYPE_CHECKING:
     from sparkbuild.agent.source.zipped import Archive

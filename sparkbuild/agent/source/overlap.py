@@ -20,7 +20,7 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
     from sparkbuild.agent.ledger.ledger import Record
-    from sparkbuild.agent.source.wish import Wanted
+    from sparkbuild.agent.source.fileset import Wanted
     from sparkbuild.agent.wire.sources import What
 
 

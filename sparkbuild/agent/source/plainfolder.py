@@ -19,8 +19,8 @@ from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
 from sparkbuild.agent.source import downloads, halfstaged, localdir, shards, versions, whole
+from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import FileBytes, Wanted, Wish
 from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.agent.wire.words import files, shown
@@ -38,7 +38,7 @@ class _Found(NamedTuple):
     text: str
 
 
-def wish(what: Folder, store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
+def file_set(what: Folder, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as every planner
     """The wanted files of a folder. Raises AgentError, kind "config": nothing matches, a link that leads to nothing or
     to a folder, what is no file, a name that no staged file can have; kind "integrity": files that are missing, or are
     not all there.
@@ -84,7 +84,7 @@ def wish(what: Folder, store: str, archives: Archives) -> Wish:  # noqa: ARG001 
     names = [*(found.name for found in everything), *missing]
     if unused := [glob for glob in skip if not any(matching(name, [glob]) for name in names)]:
         about["unused_skip"] = unused
-    return Wish(files, about=about)
+    return FileSet(files, about=about)
 
 
 def _not_there(path: str) -> AgentError:

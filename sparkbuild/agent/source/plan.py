@@ -1,4 +1,4 @@
-"""From a staging request to its wish: the planner of its kind is asked, and what it wants is checked."""
+"""From what is to be staged to its set of files: the planner of its kind is asked, and what it wants is checked."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.ledger.ledger import Link, right_extents, safe_name, safe_text
 from sparkbuild.agent.source import halfstaged, members, overlap
+from sparkbuild.agent.source.fileset import Bytes, FileBytes, FileSet, MemberBytes, TextBytes, Wanted
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Bytes, FileBytes, MemberBytes, TextBytes, Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.sources import Artifact, Listed, ListedFile, ListedSource, What
 
-# A planner turns what is asked for into a wish: a module with `wish(what, store, archives) -> Wish`, found when needed.
+# A planner is a module with `file_set(what, store, archives) -> FileSet`, found when needed.
 _PLANNERS = {
     "folder": "sparkbuild.agent.source.plainfolder",
     "hub-mirror": "sparkbuild.agent.hub.plan",
@@ -31,12 +31,12 @@ _PLANNERS = {
 }
 
 
-def of_what(what: What, store: str, dst: str, archives: Archives) -> Wish:
-    """The wish for what is asked for. Relative paths are inside the store; a `dst` ("": none) is neither a part of its
-    own source nor around it. Raises AgentError when it cannot be had or makes no sense.
+def of_what(what: What, store: str, dst: str, archives: Archives) -> FileSet:
+    """The files for what is asked for. Relative paths are inside the store; a `dst` ("": none) is neither a part of its
+    own source nor around it. Raises AgentError when they cannot be had or make no sense.
     """
     if what["kind"] == "artifact" or what["kind"] == "list":
-        found = wish(what, store, archives)
+        found = file_set(what, store, archives)
     elif what["kind"] in _PLANNERS:
         found = _apart(importlib.import_module(_PLANNERS[what["kind"]]), what, store, dst, archives)
     else:
@@ -52,13 +52,13 @@ def of_what(what: What, store: str, dst: str, archives: Archives) -> Wish:
     return found
 
 
-def _apart(planner: ModuleType, what: What, store: str, dst: str, archives: Archives) -> Wish:
-    """The wish of a planner whose source is not in the folder that is staged, nor that in the source."""
+def _apart(planner: ModuleType, what: What, store: str, dst: str, archives: Archives) -> FileSet:
+    """The files of a planner whose source is not in the folder that is staged, nor that in the source."""
     if dst:
         overlap.refuse(what, store, dst)
     for root in overlap.roots(what, store):
         halfstaged.refuse(root)
-    found: Wish = planner.wish(what, store, archives)
+    found: FileSet = planner.file_set(what, store, archives)
     if dst:
         overlap.refuse_files(found.files, dst)
     return found
@@ -84,12 +84,12 @@ def _above(name: str) -> Iterator[str]:
         yield name
 
 
-def wish(what: Artifact | Listed, store: str, archives: Archives) -> Wish:
+def file_set(what: Artifact | Listed, store: str, archives: Archives) -> FileSet:
     """Of an artifact, or of what is named one by one."""
     if what["kind"] == "artifact":
-        return Wish(_of_artifact(inside(store, what["archive"]), what, archives))
+        return FileSet(_of_artifact(inside(store, what["archive"]), what, archives))
     links = [Link(str(item["name"]), str(item["text"])) for item in what.get("links", ())]
-    return Wish([_of_file(item, store, archives) for item in what["files"]], links)
+    return FileSet([_of_file(item, store, archives) for item in what["files"]], links)
 
 
 def check_archive(what: What, store: str, archives: Archives) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparkbuild.agent.source.fileset import FileSet
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.plan import of_what
-from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ _TOLD = 3  # files of a source that was changed
 PINNED = ("artifact", "list")  # named by content, or by a caller who knows it
 
 
-def seen(wish: Wish) -> dict[str, int]:
+def seen(file_set: FileSet) -> dict[str, int]:
     """What each file and link is to be, as a number to compare within this process: a tenth of the memory."""
-    files = {wanted.name: hash(repr(wanted)) for wanted in wish.files}
-    return {**files, **{link.name: hash(repr(link)) for link in wish.links}}
+    files = {wanted.name: hash(repr(wanted)) for wanted in file_set.files}
+    return {**files, **{link.name: hash(repr(link)) for link in file_set.links}}
 
 
 class ChangedError(AgentError):
@@ -44,13 +44,13 @@ def check(what: What, store: str, dst: str, before: dict[str, int]) -> None:
         return
     archives = Archives()
     try:
-        wish = of_what(what, store, dst, archives)
+        file_set = of_what(what, store, dst, archives)
     finally:
         archives.close()
-    now = seen(wish)
+    now = seen(file_set)
     other = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if other:
-        called = {wanted.name: wanted.called for wanted in wish.files}
+        called = {wanted.name: wanted.called for wanted in file_set.files}
         first = [
             f"{called.get(name, name)} is {'gone' if name not in now else 'another now' if name in before else 'new'}"
             for name in other[:_TOLD]

@@ -11,7 +11,7 @@ from sparkbuild.agent.ledger.access import Access
 from sparkbuild.agent.ledger.ledger import Record
 from sparkbuild.agent.ledger.part import Part
 from sparkbuild.agent.ledger.shape import Shape
-from sparkbuild.agent.source.wish import Wanted
+from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.stage.adopt import Adopted, Adopter
 
 KEEP, REPAIR, DETACH, COPY = "keep", "repair", "detach", "copy"

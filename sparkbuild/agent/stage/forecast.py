@@ -15,8 +15,8 @@ from sparkbuild.agent.ledger.part import Part, stem
 from sparkbuild.agent.ledger.shape import Shape
 from sparkbuild.agent.machine import oserrors
 from sparkbuild.agent.source import plan
+from sparkbuild.agent.source.fileset import FileSet, Wanted
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.stage import strangers
 from sparkbuild.agent.stage.adopt import Adopter
 from sparkbuild.agent.wire.layout import OURS
@@ -37,9 +37,9 @@ def expected(query: StagedQuery, made: Ledger | None) -> Expected:
         return _unsaid({**blocked.fields, "part": "dst"})
     archives = Archives()
     try:
-        wish = patience.bounded(lambda: plan.of_what(what, store, dst, archives))
+        file_set = patience.bounded(lambda: plan.of_what(what, store, dst, archives))
         there = _There(dst, made, linked=bool(query.get("linked")))
-        blocked = there.blocked(wish) or patience.bounded(lambda: there.strangers(wish, archives))
+        blocked = there.blocked(file_set) or patience.bounded(lambda: there.strangers(file_set, archives))
     except (AgentError, OSError) as error:
         if what["kind"] == "artifact":
             return _unsaid()  # not fetched yet
@@ -47,11 +47,11 @@ def expected(query: StagedQuery, made: Ledger | None) -> Expected:
     finally:
         archives.close()
     return {
-        "to_write": sum(there.lacking(item) for item in wish.files),
-        "wanted": sum(Shape(item.size, item.extents).data for item in wish.files),
+        "to_write": sum(there.lacking(item) for item in file_set.files),
+        "wanted": sum(Shape(item.size, item.extents).data for item in file_set.files),
         "found": {"files": len(there.found), "bytes": sum(there.found)},
         "beside": there.beside(),
-        "about": wish.about,
+        "about": file_set.about,
         "refused": {**blocked.fields, "part": "dst"} if blocked is not None else {},
     }
 
@@ -121,14 +121,14 @@ class _There:
                 size += found.st_blocks * 512 if found.st_nlink > 1 else 0
         return size
 
-    def blocked(self, wish: Wish) -> AgentError | None:
+    def blocked(self, file_set: FileSet) -> AgentError | None:
         """What stands where a file or a folder belongs, and does not go by itself since it was staged."""
         if not os.path.isdir(self.dst):
             return None
-        names = [*(item.name for item in wish.files), *(link.name for link in wish.links)]
+        names = [*(item.name for item in file_set.files), *(link.name for link in file_set.links)]
         return folder.in_the_place(self.dst, names, {*self.known, *(link.name for link in self.links)})
 
-    def strangers(self, wish: Wish, archives: Archives) -> AgentError | None:
+    def strangers(self, file_set: FileSet, archives: Archives) -> AgentError | None:
         """Files of others that staging would not replace, as far as a glance tells."""
         if self.lost or not os.path.isdir(self.dst):
             return None
@@ -136,8 +136,8 @@ class _There:
             digest.best(), full=False, opener=lambda item: archives.source(item.source), moved=lambda _n: None
         )
         ours = {*self.known, *(link.name for link in self.links)}
-        found = strangers.in_the_way(self.dst, wish, ours, strangers.glance(adopter))
-        return strangers.refused(self.dst, found, wish) if found else None
+        found = strangers.in_the_way(self.dst, file_set, ours, strangers.glance(adopter))
+        return strangers.refused(self.dst, found, file_set) if found else None
 
 
 def _was_whole(dst: str, draft: Draft) -> bool:

@@ -16,9 +16,9 @@ from sparkbuild.agent.ledger.ledger import Record
 from sparkbuild.agent.ledger.part import Part
 from sparkbuild.agent.ledger.shape import Shape
 from sparkbuild.agent.source import overlap
+from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource, Source
-from sparkbuild.agent.source.wish import Wanted
 from sparkbuild.agent.stage.assess import DETACH, REPAIR, Task
 from sparkbuild.agent.stage.copy import ANEW, Copied, Copier
 from sparkbuild.agent.stage.streams import Meter, Metered

@@ -23,8 +23,8 @@ from sparkbuild.agent.ledger import folder
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.peers.give import FRAME, GONE, WAITS
 from sparkbuild.agent.peers.offer import mark
+from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.source.source import Source
-from sparkbuild.agent.source.wish import Wanted
 from sparkbuild.agent.stage.copy import Copied
 from sparkbuild.agent.wire.protocol import AgentError
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.ledger.ledger import Identity, Ledger
+from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.source.versions import moment
-from sparkbuild.agent.source.wish import Wanted
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from sparkbuild.agent.ledger.part import ENDS, stem
 from sparkbuild.agent.ledger.titles import Titles
 from sparkbuild.agent.machine import oserrors
 from sparkbuild.agent.source import overlap, unchanged
+from sparkbuild.agent.source.fileset import FileSet, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.plan import check_archive, of_what
-from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.stage import strangers
 from sparkbuild.agent.stage.adopt import Adopter
 from sparkbuild.agent.stage.assess import COPY, KEEP, REPAIR, Assessor, Task
@@ -61,9 +61,9 @@ def run(request: StageRequest, reporter: Reporter) -> StageResult:
 def _staged(request: StageRequest, dst: str, reporter: Reporter) -> StageResult:
     archives = Archives()
     try:
-        wish = of_what(request["what"], request.get("store", ""), dst, archives)
+        file_set = of_what(request["what"], request.get("store", ""), dst, archives)
         with folder.locked(dst, lambda who: reporter.log(f"{dst} is being staged by another process ({who}): waiting")):
-            return noting.noted(request, dst, _Staging(dst, request, wish, archives, reporter).run)
+            return noting.noted(request, dst, _Staging(dst, request, file_set, archives, reporter).run)
     except OSError as error:
         if error.errno not in _FULL:
             raise
@@ -77,8 +77,10 @@ def _staged(request: StageRequest, dst: str, reporter: Reporter) -> StageResult:
 class _Staging:
     """One staging of one folder, under its lock."""
 
-    def __init__(self, dst: str, request: StageRequest, wish: Wish, archives: Archives, reporter: Reporter) -> None:
-        self.dst, self.request, self.wish, self.archives, self.reporter = dst, request, wish, archives, reporter
+    def __init__(
+        self, dst: str, request: StageRequest, wanted: FileSet, archives: Archives, reporter: Reporter
+    ) -> None:
+        self.dst, self.request, self.wanted, self.archives, self.reporter = dst, request, wanted, archives, reporter
         self.store = request.get("store", "")
         self.draft = Draft(dst)
         self.lost = False  # the ledger: what is here under wanted names was staged, though nothing tells what it was
@@ -113,12 +115,12 @@ class _Staging:
 
     def _withdraw(self) -> None:
         """Where nothing was staged before, nor now, nothing is to be known of it."""
-        links_made = any(not links.problem(self.dst, link) for link in self.wish.links)
+        links_made = any(not links.problem(self.dst, link) for link in self.wanted.links)
         if self.known or self.links or links_made or self.draft.read() or folder.leftovers(self.dst, set()):
             return
         self.draft.end()
         folder.clear_leftovers(self.dst, set())
-        folder.sweep(self.dst, [*(item.name for item in self.wish.files), *(link.name for link in self.wish.links)])
+        folder.sweep(self.dst, [*(item.name for item in self.wanted.files), *(link.name for link in self.wanted.links)])
 
     def _run(self) -> StageResult:
         check = Counter(self.reporter, "check", None)
@@ -128,15 +130,15 @@ class _Staging:
         access = Access(self.store, self.dst)
         assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, linked, adopter, access)
         self._refuse_detours()
-        access.take_back((item.name for item in self.wish.files if item.name in self.known), self.reporter.log)
+        access.take_back((item.name for item in self.wanted.files if item.name in self.known), self.reporter.log)
         self._part_from_source()
-        files, others = as_staged(self.wish.files, self.before, self.request)
+        files, others = as_staged(self.wanted.files, self.before, self.request)
         tasks = [assessor.task(wanted) for wanted in files]
         del files
         for task in tasks:
             if task.do in (COPY, REPAIR) and task.wanted.name in others:
                 raise others[task.wanted.name]
-        names = {wanted.name for wanted in self.wish.files} | {link.name for link in self.wish.links}
+        names = {wanted.name for wanted in self.wanted.files} | {link.name for link in self.wanted.links}
         gone = [name for name in self.known if name not in names and folder.holds(self.dst, name)]
         gone += [name for name in links.gone(self.dst, self.links, names) if name not in gone]
         keep = {stem(task.wanted.name) + end for task in tasks if task.part.resumable for end in ENDS}
@@ -151,16 +153,16 @@ class _Staging:
         for task in tasks:
             if task.text:
                 self.reporter.log(f"{task.do} {task.wanted.called}: {task.text}")
-        wrong = [link for link in self.wish.links if links.problem(self.dst, link)]
+        wrong = [link for link in self.wanted.links if links.problem(self.dst, link)]
         if todo or gone or wrong:
             self._open_up(todo, gone, keep)
         records, proven, maker = self._make(tasks)
         adopted = sum(1 for task in tasks if task.do == KEEP and task.text)
         linked_anew = links.make(self.dst, wrong)
-        seen = unchanged.seen(self.wish)
+        seen = unchanged.seen(self.wanted)
         # Of 100,000 files these are much, and looking at the source again and the ledger come on top.
         del tasks, todo
-        self.wish.files.clear()
+        self.wanted.files.clear()
         if maker.written:
             self._check_source(seen, maker)
         made = self._close_up(records, proven)
@@ -180,7 +182,7 @@ class _Staging:
 
     def _refuse_detours(self) -> None:
         """Nothing is copied, and nothing goes, where a wanted file cannot lie."""
-        names = [*(item.name for item in self.wish.files), *(link.name for link in self.wish.links)]
+        names = [*(item.name for item in self.wanted.files), *(link.name for link in self.wanted.links)]
         blocked = folder.in_the_place(self.dst, names, {*self.known, *(link.name for link in self.links)})
         if blocked is not None:
             raise blocked
@@ -191,7 +193,7 @@ class _Staging:
         """
         if self.request["what"]["kind"] in unchanged.PINNED:
             return
-        same = [item for item in self.wish.files if _has_names(path := f"{self.dst}/{item.name}")
+        same = [item for item in self.wanted.files if _has_names(path := f"{self.dst}/{item.name}")
                 and overlap.is_its_source(path, item)]  # fmt: skip
         for item in same:
             overlap.refuse_file(f"{self.dst}/{item.name}", item)
@@ -201,7 +203,7 @@ class _Staging:
                 for item in same:
                     self.reporter.log(f"removed {held.at(item.name)}, a hard link of its source: it gets a copy")
                     held.unlink(item.name)
-            self.wish = of_what(self.request["what"], self.store, self.dst, self.archives)
+            self.wanted = of_what(self.request["what"], self.store, self.dst, self.archives)
 
     def _check_room(self, tasks: list[Task], gone: list[str], keep: set[str]) -> None:
         need = sum(task.room for task in tasks)
@@ -235,15 +237,15 @@ class _Staging:
             return seen.st_size != item.size or not strangers.proven(path, item, adopter)
 
         ours = {*self.known, *(link.name for link in self.links)}
-        found = strangers.in_the_way(self.dst, self.wish, ours, differs)
+        found = strangers.in_the_way(self.dst, self.wanted, ours, differs)
         if found:
-            raise strangers.refused(self.dst, found, self.wish)
+            raise strangers.refused(self.dst, found, self.wanted)
 
     def _adopt(self, tasks: list[Task], gone: list[str]) -> list[str]:
         """Note when files of others were found and are kept. From such a folder nothing is taken away: what of it they
         put there, and what came later, no longer can be told apart. Returns what goes.
         """
-        there = {link.name for link in self.wish.links if not links.problem(self.dst, link)}
+        there = {link.name for link in self.wanted.links if not links.problem(self.dst, link)}
         names = {task.wanted.name for task in tasks if task.do != COPY} | there
         # Also after a staging that did not end: what that one finished is in its draft.
         if not names <= {*self.known, *(link.name for link in self.links)} and not self.lost:
@@ -269,13 +271,13 @@ class _Staging:
         ]
         if shared and self.request.get("linked"):
             shelf = records.shelf_of(self.request)
-            title = Titles((*self.links, *self.wish.links)).of(shared[0])
+            title = Titles((*self.links, *self.wanted.links)).of(shared[0])
             what = f"replacing {title}, a file of exports,"
             uses.refuse(self.store, [self.dst], what, shelf)
 
     def _open_up(self, todo: list[Task], gone: list[str], keep: set[str]) -> None:
         """From here on the folder has no ledger, so that nothing takes it for whole."""
-        self.draft.start(list(self.known.values()), (*self.links, *self.wish.links))
+        self.draft.start(list(self.known.values()), (*self.links, *self.wanted.links))
         with Held(self.dst) as held:
             ledger.withdraw(held)
             folder.clear_leftovers(self.dst, keep)
@@ -316,12 +318,12 @@ class _Staging:
 
     def _close_up(self, records: list[Record], proven: dict[str, stamps.Stamp]) -> Ledger:
         """The ledger comes back when what it says is on the disk."""
-        pointers = tuple(self.wish.links)
+        pointers = tuple(self.wanted.links)
         names = {record.name for record in records} | {link.name for link in pointers}
         old = {*self.known, *(link.name for link in self.links)}
         folder.sweep(self.dst, old - names)  # a killed run may have removed files, and not yet their folders
         fields = (self.request["key"], self.request["parts"], self.algorithm, tuple(records))
-        made = Ledger(*fields, links=pointers, about=self.wish.about)
+        made = Ledger(*fields, links=pointers, about=self.wanted.about)
         same = made == self.before._replace(at=made.at, seal=made.seal)
         made = self.before if same and os.path.lexists(ledger.path_of(self.dst)) else ledger.write(self.dst, made)
         stamps.write(self.dst, made, proven)

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Collection
 
 from sparkbuild.agent.ledger import folder, links
-from sparkbuild.agent.source.wish import Wanted, Wish
+from sparkbuild.agent.source.fileset import FileSet, Wanted
 from sparkbuild.agent.stage.adopt import Adopter
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -25,13 +25,13 @@ _GLANCES = 64  # files
 Differs = Callable[[str, Wanted, os.stat_result], bool]
 
 
-def in_the_way(dst: str, wish: Wish, ours: Collection[str], differs: Differs) -> list[str]:
+def in_the_way(dst: str, file_set: FileSet, ours: Collection[str], differs: Differs) -> list[str]:
     """The wanted names under which something of others stands. `ours`: the names of what was staged here. `differs`
     says whether the file at a path has other content than a wanted one.
     """
-    by_name = {item.name: item for item in wish.files}
+    by_name = {item.name: item for item in file_set.files}
     found = []
-    for item in wish.files:
+    for item in file_set.files:
         if item.name not in ours and item.identity.get("kind") != "hub-blob":
             seen = _standing(dst, item.name)
             path = f"{dst}/{item.name}"
@@ -39,7 +39,7 @@ def in_the_way(dst: str, wish: Wish, ours: Collection[str], differs: Differs) ->
                 stat.S_ISLNK(seen.st_mode) or (differs(path, item, seen) and not _says(path, item, seen))
             ):
                 found.append(item.name)
-    for link in wish.links:
+    for link in file_set.links:
         seen = _standing(dst, link.name) if link.name not in ours and links.problem(dst, link) else None
         if seen is None:
             continue
@@ -94,9 +94,9 @@ def _text(path: str) -> str:
         os.close(fd)
 
 
-def refused(dst: str, names: list[str], wish: Wish) -> AgentError:
+def refused(dst: str, names: list[str], file_set: FileSet) -> AgentError:
     """The error that names them, and what the refs among them say."""
-    refs = {item.name: commit for item in wish.files if (commit := _ref(item)) is not None}
+    refs = {item.name: commit for item in file_set.files if (commit := _ref(item)) is not None}
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     aside = shlex.quote(f"{dst}.before")
     paths = " ".join(shlex.quote(f"{dst}/{name}") for name in names[:_SHOWN])

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from huggingface_hub._local_folder import _short_hash, get_local_download_paths, write_download_metadata
 
+from sparkbuild.agent.source.fileset import FileSet
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.plan import of_what
 from sparkbuild.agent.source.shardindex import ShardIndex
-from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.staging import words
 from tests.agent.driver import CHUNK, call, entry, flip, key, list_of, look_here, problems
@@ -65,7 +65,7 @@ def request(path: Path, dst: Path | str = "/nowhere", **more: Any) -> dict[str, 
     return {"what": what, "dst": str(dst), "store": "/", "key": key(), "parts": {}}
 
 
-def planned(path: Path, **more: Any) -> Wish:
+def planned(path: Path, **more: Any) -> FileSet:
     return of_what(request(path, **more)["what"], "/", "/nowhere", Archives())
 
 
@@ -205,9 +205,9 @@ def test_what_is_left_of_an_older_download_is_not_called_missing(tmp_path: Path)
 def test_what_is_skipped_may_be_missing(tmp_path: Path) -> None:
     top = folder_of(tmp_path / "m", {ONE: weights(), TWO: weights(b"x")})
     assert THREE in refused(top)["found"]
-    wish = planned(top, skip=[THREE])
-    assert [file.name for file in wish.files] == [ONE, TWO]
-    assert "unused_skip" not in wish.about
+    file_set = planned(top, skip=[THREE])
+    assert [file.name for file in file_set.files] == [ONE, TWO]
+    assert "unused_skip" not in file_set.about
     assert len(planned(top, members=[ONE]).files) == 1
 
 
@@ -252,14 +252,14 @@ def test_a_local_dir_of_hugging_face(tmp_path: Path) -> None:
     shard, config = made.add("sub/model.safetensors", weights()), made.add("config.json", b"{}", lfs=False)
     (made.top / ".git").mkdir()
     (made.top / ".git/HEAD").write_text("ref: refs/heads/main\n")
-    wish = planned(made.top)
-    by_name = {file.name: file for file in wish.files}
+    file_set = planned(made.top)
+    by_name = {file.name: file for file in file_set.files}
     assert sorted(by_name) == ["config.json", "sub/model.safetensors"]
     assert by_name["sub/model.safetensors"].sha256 == hashlib.sha256(weights()).hexdigest()
     assert by_name["config.json"].sha1 == etag_of(b"{}", lfs=False)
-    assert wish.about["left_out"][".git"] == 1
-    assert wish.about["left_out"][".cache/huggingface"] >= 4
-    assert any(".cache/huggingface" in line for line in words.lines(wish.about))
+    assert file_set.about["left_out"][".git"] == 1
+    assert file_set.about["left_out"][".cache/huggingface"] >= 4
+    assert any(".cache/huggingface" in line for line in words.lines(file_set.about))
     # weights that broke are refused when they are read; a config that somebody edited is what it is now
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1

@@ -49,7 +49,7 @@ class Staged(NamedTuple):
     stamp: stamps.Stamp
 
 
-class LinkWish(NamedTuple):
+class LinkSet(NamedTuple):
     """`entries` by name; `mounts` as in the manifest."""
 
     commit: str
@@ -69,7 +69,7 @@ def cache_of(what: Linked) -> str:
     return what["source"]["cache"] if what["kind"] == "tree" and what.get("binds") else ""
 
 
-def wish(what: Linked, store: str, dst: str, bound: dict[str, str] | None = None) -> LinkWish:
+def link_set(what: Linked, store: str, dst: str, bound: dict[str, str] | None = None) -> LinkSet:
     """Relative paths are inside `store`. `bound`: the files to bind, by name, when they are known; else the source's
     folders are listed.
 
@@ -89,7 +89,7 @@ def wish(what: Linked, store: str, dst: str, bound: dict[str, str] | None = None
     _refuse_both(found, dst)
     mounts: list[Mount] = [{"source": dst, "target": what["target"], "read_only": True}]
     mounts += [_mount(what["target"], entry) for entry in found.values() if entry.how == EMPTY]
-    return LinkWish(commit, found, mounts, [mirror, *over])
+    return LinkSet(commit, found, mounts, [mirror, *over])
 
 
 def staged(path: str) -> Staged:

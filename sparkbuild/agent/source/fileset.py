@@ -112,7 +112,7 @@ class Wanted(NamedTuple):
         return record.sha256 == self.sha256 if self.sha256 else bool(self.identity) and record.source == self.identity
 
 
-class Wish(NamedTuple):
+class FileSet(NamedTuple):
     """What a folder shall hold: files, symbolic links, nothing else of ours. `about` is what the source was found to
     be, for plans and the ledger.
     """
