@@ -13,7 +13,9 @@ import pytest
 
 from sparkbuild.agent import wire
 from sparkbuild.agent.facts import OBSERVERS
+from sparkbuild.agent.ledger import index
 from sparkbuild.agent.main import VERBS
+from sparkbuild.agent.wire import inventory
 from sparkbuild.agent.wire.verbs import Absent, Look, Verb
 
 AGENT = Path(wire.__file__).parent.parent
@@ -25,6 +27,10 @@ def constants() -> Iterator[Any]:
         for value in vars(module).values():
             if isinstance(value, Verb | Look):
                 yield value
+
+
+def test_an_entry_of_the_index_is_told_as_it_is() -> None:
+    assert index.Entry.__annotations__.keys() == inventory.Entry.__annotations__.keys()
 
 
 def annotations(module: str, function: str) -> tuple[str, str]:

@@ -1,6 +1,5 @@
-"""What became of a folder that was evicted: a small record for each, until something is staged there again.
-
-`<store>/staged-index/<sha256 of dst>.evicted`: {"format", "dst", "at": unix seconds, "for": what room was made for}.
+"""What became of a folder that was evicted: a small record for each beside the index, until something is staged there
+again.
 """
 
 from __future__ import annotations

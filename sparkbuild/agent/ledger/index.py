@@ -1,11 +1,7 @@
 """The index of what is staged on this node: a small file per folder, so that what no recipe wants any more is known.
 
-`<store>/staged-index/<sha256 of dst>.json`: {"format", "dst", "recipe", "block", "workspace", "key", "before": the key
-that it is being replaced by, "bytes", "staged_at", "served_at", "adopted": files were there before, "mount",
-"file_system": the mount point that it lay on when it was staged, and what was mounted there, see noting}, times in unix
-seconds, 0 for never. It is written before the first byte is staged, since an interrupted staging takes room too, and
-again when all is whole: by noting. An entry is what allows a folder to be evicted; it is no proof that anything is in
-it.
+It is written before the first byte is staged, since an interrupted staging takes room too, and again when all is whole:
+by noting. An entry is what allows a folder to be evicted; it is no proof that anything is in it.
 """
 
 from __future__ import annotations
@@ -14,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from sparkbuild.agent.disk.files import keep_owner, write_json
 from sparkbuild.agent.disk.held import Held
@@ -30,7 +26,7 @@ _LONGEST = 64 << 10  # bytes of an entry that anyone would read
 
 
 class Entry(NamedTuple):
-    """One folder: for which recipe and block it was staged from which workspace ("host:folder"), and when."""
+    """One folder, see wire.inventory.Entry."""
 
     dst: str
     recipe: str = ""
@@ -46,21 +42,8 @@ class Entry(NamedTuple):
     file_system: str = ""
 
     def told(self) -> inventory.Entry:
-        """As an inventory tells of it."""
-        return {
-            "dst": self.dst,
-            "recipe": self.recipe,
-            "block": self.block,
-            "workspace": self.workspace,
-            "key": self.key,
-            "before": self.before,
-            "bytes": self.bytes,
-            "staged_at": self.staged_at,
-            "served_at": self.served_at,
-            "adopted": self.adopted,
-            "mount": self.mount,
-            "file_system": self.file_system,
-        }
+        """As an inventory tells of it: its fields are these, by tests/test_wire.py."""
+        return cast("inventory.Entry", self._asdict())
 
 
 def path_of(store: str, dst: str, end: str = ".json") -> str:

@@ -1,13 +1,5 @@
-"""The ledger: what was staged into a folder, with the digests to check it by, in `<dst>/.sparkbuild/ledger.json`.
-
-Format (JSON): {"format": "sparkbuild-ledger", "version": 2, "key": 64 hex, "parts": {}, "digest": name, "chunk": bytes,
-"at": unix seconds, "about": {}, "files": [{"name", "size", "sha256", "chunks", "ends"?, "source", "extents"?}],
-"links": [{"name", "text"}]}. `chunks` is base64 of the 8-byte digests of the file's chunks, in order; 4 TB of data make
-a ledger of 10 MB. `ends` are the digests of its heads and tails, see `Shape.ends`; small files have none, nor have
-ledgers of earlier days. `source` is what the bytes are by content (an artifact's sha256 and the member in it), never a
-path. `extents` [[first byte, end], ...] are the data of a sparse file, see `Record`. `about` is what the source was
-found to be. The ledger is written last: with it, everything is whole. Version 1, without extents, links and about, is
-read too.
+"""The ledger: what was staged into a folder, with the digests to check it by, in `<dst>/.sparkbuild/ledger.json`, whose
+fields docs/formats.md has. It is written last: with it, everything is whole. 4 TB of data make a ledger of 10 MB.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Whose a staged folder is, kept in the folder itself: `.sparkbuild/owner.json`, so that who comes by another spelling
-of its path, through a link, or from another workspace with another store sees it.
-
-{"format", "dst": as its owner calls it, "recipe", "block", "workspace": "host:folder", "key", "staged_at": unix
-seconds, 0 until all of it was whole for the first time}. Written with the entry of the index, before the first byte.
+of its path, through a link, or from another workspace with another store sees it. Written with the entry of the index.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ _LONGEST = 64 << 10  # bytes of a record that anyone would read
 
 
 class Owner(NamedTuple):
-    """Who staged what into a folder."""
+    """Who staged what into a folder, `dst` as its owner calls it; 0 until all of it was whole for the first time."""
 
     dst: str
     recipe: str

@@ -1,8 +1,6 @@
-"""Stamps of files whose content was proven: a cache beside the ledger, like git's index; losing it costs a re-hash.
+"""Stamps of files whose content was proven, in `<dst>/.sparkbuild/stamps.json`: a cache beside the ledger, like git's
+index; losing it costs a re-hash.
 
-`<dst>/.sparkbuild/stamps.json`: {"format": "sparkbuild-stamps", "version": 2, "seal": which ledger it was proven
-against, "ledger": the stamp of that ledger's file, "key" and "total" (bytes) out of it, "whole": whether every file of
-it is here, "files": {name: [dev, ino, size, mtime_ns, ctime_ns]}, "links": {name: text}, "about"}.
 ctime cannot be set back by anybody, so a byte flipped with the mtime restored moves it; so do rename, link and chmod,
 each of which costs one harmless re-hash, unless we did it ourselves (`restamp`).
 A copied tree has other inodes, so its stamps prove nothing there.

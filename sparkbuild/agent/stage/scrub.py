@@ -1,8 +1,6 @@
-"""Read the next part of what is staged and compare it with its ledger, at idle priority: a cursor says where to go on.
+"""Read the next part of what is staged and compare it with its ledger, at idle priority: a cursor beside the data says
+where to go on. The folder whose last round ended first is read first.
 
-`<dst>/.sparkbuild/scrub.json`: {"format", "seal": which ledger, "file": index in it, "chunk", "since": when this round
-began, "ended": when the last one did, "round": how many ended, "unread": bytes of files that this round came by and
-could not compare: missing, or of another size}. The folder whose last round ended first is read first.
 What needs no reading is told each time, whoever's turn it is: files that are missing, of another size or kind, links.
 A file that is found damaged loses its stamp, so that the next look reads all of it, and staging mends it.
 """
@@ -40,7 +38,9 @@ _EVERY = 64  # chunks between two writings of the cursor
 
 
 class Cursor(NamedTuple):
-    """How far a folder is read: `file` and `chunk` come next."""
+    """How far a folder is read: `file` and `chunk` come next, by the ledger `seal`. `since`: when this round began,
+    `ended`: when the last one did, `round`: how many did, `unread`: bytes that this one could not compare.
+    """
 
     seal: str = ""
     file: int = 0
