@@ -104,9 +104,9 @@ def contents(dst: str) -> Contents:
     """What is ours in a folder. Raises LedgerError, and OSError when the folder is no folder or a link."""
     if os.path.islink(dst):
         raise LedgerError(f"{dst} is a symbolic link: what it leads to is not touched")
-    made = ledger.read(dst)
-    if made is not None:
-        return Contents(made, made.files, made.links)
+    recorded = ledger.read(dst)
+    if recorded is not None:
+        return Contents(recorded, recorded.files, recorded.links)
     draft = Draft(dst)
     return Contents(None, tuple(draft.read().values()), tuple(draft.read_links()))
 

@@ -81,29 +81,29 @@ def link_set(what: Linked, store: str, dst: str, bound: dict[str, str] | None = 
     if not snapshot:
         raise AgentError("an export is made from the mirror of a hub repository", kind="config", where=mirror.path)
     if what["kind"] == "tree":
-        found = _tree(what, store, mirror, snapshot, bound)
+        by_name = _tree(what, store, mirror, snapshot, bound)
     else:
-        found = {name: Entry(name, POINTER, f"{mirror.path}/{file}") for name, file in snapshot.items()}
-        found |= _over(over)
-        _refuse_indexed(found, dst)
-    _refuse_both(found, dst)
+        by_name = {name: Entry(name, POINTER, f"{mirror.path}/{file}") for name, file in snapshot.items()}
+        by_name |= _over(over)
+        _refuse_indexed(by_name, dst)
+    _refuse_both(by_name, dst)
     mounts: list[Mount] = [{"source": dst, "target": what["target"], "read_only": True}]
-    mounts += [_mount(what["target"], entry) for entry in found.values() if entry.how == EMPTY]
-    return LinkSet(commit, found, mounts, [mirror, *over])
+    mounts += [_mount(what["target"], entry) for entry in by_name.values() if entry.how == EMPTY]
+    return LinkSet(commit, by_name, mounts, [mirror, *over])
 
 
 def staged(path: str) -> Staged:
     """A folder that was staged. Raises AgentError when it is not whole."""
-    found, stamp = None, []
+    recorded, stamp = None, []
     try:
         with questions.asking(path):
             stamp = stamps.of(os.lstat(ledger.path_of(path)))
-        found = ledger.read(path)
+        recorded = ledger.read(path)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except ledger.LedgerError as error:
         raise AgentError("its ledger is unreadable", kind="integrity", where=path, found=str(error)) from error
-    if found is None:
+    if recorded is None:
         raise AgentError(
             "an export is made from a folder that is not staged",
             kind="integrity",
@@ -111,7 +111,7 @@ def staged(path: str) -> Staged:
             found="no ledger: never staged, removed, or a staging was interrupted",
             next="doit stage",
         )
-    return Staged(path, found, stamp)
+    return Staged(path, recorded, stamp)
 
 
 def _commit(mirror: Staged) -> str:
@@ -121,13 +121,13 @@ def _commit(mirror: Staged) -> str:
 def _snapshot(mirror: Staged, commit: str) -> dict[str, str]:
     """Each path of the snapshot and the file with its bytes, relative to the mirror's folder."""
     top = f"snapshots/{commit}/"
-    found = {
+    files = {
         link.name[len(top) :]: os.path.normpath(os.path.join(os.path.dirname(link.name), link.text))
         for link in mirror.ledger.links
         if link.name.startswith(top)
     }
-    found |= {file.name[len(top) :]: file.name for file in mirror.ledger.files if file.name.startswith(top)}
-    return dict(sorted(found.items()))
+    files |= {file.name[len(top) :]: file.name for file in mirror.ledger.files if file.name.startswith(top)}
+    return dict(sorted(files.items()))
 
 
 class _Subtree(NamedTuple):
@@ -146,17 +146,17 @@ def _tree(
     what: Tree, store: str, mirror: Staged, snapshot: dict[str, str], bound: dict[str, str] | None
 ) -> dict[str, Entry]:
     part = _part(what, _commit(mirror))
-    found = {
+    by_name = {
         name: Entry(name, HARD, f"{mirror.path}/{file}", mirror.path)
         for path, file in snapshot.items()
         if (name := part.name(path))
     }
     if bound is None:
-        bound = _bound(what["source"], store, part, set(found)) if part.globs else {}
-    found |= {name: Entry(name, EMPTY, path) for name, path in bound.items()}
-    if not found:
+        bound = _bound(what["source"], store, part, set(by_name)) if part.globs else {}
+    by_name |= {name: Entry(name, EMPTY, path) for name, path in bound.items()}
+    if not by_name:
         raise _nothing_in(part, f"{mirror.path}/snapshots/{part.commit}", list(snapshot))
-    return dict(sorted(found.items()))
+    return dict(sorted(by_name.items()))
 
 
 def tree_is_linked(what: Tree, store: str) -> bool:
@@ -259,15 +259,15 @@ def _refuse_indexed(entries: dict[str, Entry], dst: str) -> None:
 
 
 def _over(folders: list[Staged]) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for folder in folders:
         new = {
             file.name: Entry(file.name, HARD, f"{folder.path}/{file.name}", folder.path) for file in folder.ledger.files
         }
         new |= {link.name: Entry(link.name, POINTER, f"{folder.path}/{link.name}") for link in folder.ledger.links}
-        twice = sorted(set(found) & set(new))
+        twice = sorted(set(by_name) & set(new))
         if twice:
-            other = found[twice[0]].folder
+            other = by_name[twice[0]].folder
             raise AgentError(
                 "two blocks that are laid over a snapshot have a file of the same name",
                 kind="config",
@@ -277,8 +277,8 @@ def _over(folders: list[Staged]) -> dict[str, Entry]:
             )
         for record in folder.ledger.files:
             _refuse_zeros(folder, record)
-        found |= new
-    return found
+        by_name |= new
+    return by_name
 
 
 def _refuse_zeros(folder: Staged, record: Record) -> None:

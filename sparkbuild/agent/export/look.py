@@ -29,11 +29,11 @@ def observe(query: ExportQuery) -> ExportFact | NotExported:
     store = query.get("store", "")
     dst = inside(store, query["dst"])
     try:
-        made = mountlist.read(dst)
+        manifest = mountlist.read(dst)
     except LedgerError as error:
         text = f"the manifest in {dst} is unreadable: {error}"
         return {"present": False, "busy": "", "problem": text, "refused": _refused(query, dst)}
-    if made is None:
+    if manifest is None:
         gone: NotExported = {"present": False, "busy": folder.busy(dst), "begun": bool(mountlist.noted(dst))}
         if eviction := evicted.told(store, dst):
             gone["evicted"] = eviction
@@ -41,23 +41,23 @@ def observe(query: ExportQuery) -> ExportFact | NotExported:
             gone["before"], gone["here"] = last, last == dst
         gone["refused"] = _refused(query, dst)
         return gone
-    entries = _entries(made)
+    entries = _entries(manifest)
     problems: list[NamedProblem] = [
         {"file": name, "text": text} for name, entry in entries.items() if (text := problem(dst, entry))
     ]
     strange = (name for name in names(dst) if name not in entries)
     problems += [{"file": name, "text": f"{name} is not of the export"} for name in strange]
-    problems += [{"file": path, "text": text} for path, text in _sources(made, entries, query, dst)]
-    problems += [{"file": mountlist.path_of(dst), "text": text} for text in _mounts(made, dst, query)]
+    problems += [{"file": path, "text": text} for path, text in _sources(manifest, entries, query, dst)]
+    problems += [{"file": mountlist.path_of(dst), "text": text} for text in _mounts(manifest, dst, query)]
     return {
         "present": True,
-        "key": made["key"],
-        "parts": made["parts"],
-        "commit": made["commit"],
+        "key": manifest["key"],
+        "parts": manifest["parts"],
+        "commit": manifest["commit"],
         "files": len(entries),
-        "mounts": made["mounts"],
+        "mounts": manifest["mounts"],
         "problems": problems,
-        "refused": _refused(query, dst) if problems or made["key"] != query.get("key") else {},
+        "refused": _refused(query, dst) if problems or manifest["key"] != query.get("key") else {},
     }
 
 
@@ -70,71 +70,72 @@ def _refused(query: ExportQuery, dst: str) -> Refusal:
     return foreseen(query, dst) if "keys" in query else {}
 
 
-def _entries(made: Manifest) -> dict[str, Entry]:
-    bound = _bound(made)
-    found = [
-        *(Entry(one["name"], HARD, one["of"]) for one in made["files"]),
-        *(Entry(one["name"], POINTER, one["text"]) for one in made["pointers"]),
-        *(Entry(name, EMPTY, bound.get(name, "")) for name in made["empty"]),
+def _entries(manifest: Manifest) -> dict[str, Entry]:
+    bound = _bound(manifest)
+    by_name = [
+        *(Entry(link["name"], HARD, link["of"]) for link in manifest["files"]),
+        *(Entry(link["name"], POINTER, link["text"]) for link in manifest["pointers"]),
+        *(Entry(name, EMPTY, bound.get(name, "")) for name in manifest["empty"]),
     ]
-    return {entry.name: entry for entry in found}
+    return {entry.name: entry for entry in by_name}
 
 
-def _bound(made: Manifest) -> dict[str, str]:
+def _bound(manifest: Manifest) -> dict[str, str]:
     """The files that are bound, by name."""
-    above = f"{made['target'].rstrip('/')}/"
-    return {one["target"].removeprefix(above): one["source"] for one in made["mounts"][1:]}
+    above = f"{manifest['target'].rstrip('/')}/"
+    return {mount["target"].removeprefix(above): mount["source"] for mount in manifest["mounts"][1:]}
 
 
-def _sources(made: Manifest, entries: dict[str, Entry], query: ExportQuery, dst: str) -> list[tuple[str, str]]:
+def _sources(manifest: Manifest, entries: dict[str, Entry], query: ExportQuery, dst: str) -> list[tuple[str, str]]:
     """What the staged folders say, if any of them was staged anew since."""
     if "what" in query:
         what, store = query["what"], query.get("store", "")
-        was = [*(one["folder"] for one in made["sources"]), made["source"]]
+        was = [*(source["folder"] for source in manifest["sources"]), manifest["source"]]
         now = [*linkset.folders_of(what, store), linkset.cache_of(what)]
         if was != now:
             old, new = (", ".join(path for path in paths if path) for paths in (was, now))
             return [("", f"it is made from {old}, wanted {new}")]
-    moved = [one["folder"] for one in made["sources"] if _stamp(one["folder"]) != one["ledger"]]
+    moved = [source["folder"] for source in manifest["sources"] if _stamp(source["folder"]) != source["ledger"]]
     if "what" not in query or not (moved or query.get("full")):
         return [(path, f"{path} is not what the export was made from") for path in moved]
     try:
-        links = linkset.link_set(query["what"], query.get("store", ""), dst, bound=_bound(made))
+        links = linkset.link_set(query["what"], query.get("store", ""), dst, bound=_bound(manifest))
     except AgentError as error:
         return [(str(error.fields["where"]), f"{error.fields['where']}: {error.fields['what']}")]
-    if links.commit != made["commit"]:
-        return [("", f"it is of commit {made['commit'][:12]}, the mirror has {links.commit[:12]} now")]
+    if links.commit != manifest["commit"]:
+        return [("", f"it is of commit {manifest['commit'][:12]}, the mirror has {links.commit[:12]} now")]
     other = {name: (entry.how, entry.path) for name, entry in links.entries.items()}
     mine = {name: (entry.how, entry.path) for name, entry in entries.items()}
     differ = sorted(name for name in {*other, *mine} if other.get(name) != mine.get(name))
     return [(name, f"{name} is staged otherwise by now") for name in differ]
 
 
-def _mounts(made: Manifest, dst: str, query: ExportQuery) -> list[str]:
+def _mounts(manifest: Manifest, dst: str, query: ExportQuery) -> list[str]:
     """What is wrong with the mounts: the export itself comes first, then one for each of its empty files, no more."""
-    target = query["what"]["target"] if "what" in query else made["target"]
+    target = query["what"]["target"] if "what" in query else manifest["target"]
     nothing: Mount = {"source": "nothing", "target": "nothing", "read_only": True}
-    first, *others = made["mounts"] or [nothing]
-    found = []
+    first, *others = manifest["mounts"] or [nothing]
+    problems = []
     if (first["source"], first["target"]) != (dst, target):
-        found.append(f"its manifest mounts {first['source']} at {first['target']}, wanted {dst} at {target}")
-    wanted, there = {f"{target.rstrip('/')}/{name}": name for name in made["empty"]}, {one["target"] for one in others}
-    found += [
+        problems.append(f"its manifest mounts {first['source']} at {first['target']}, wanted {dst} at {target}")
+    wanted = {f"{target.rstrip('/')}/{name}": name for name in manifest["empty"]}
+    there = {mount["target"] for mount in others}
+    problems += [
         f"{name} is an empty file, and its manifest binds nothing onto it"
         for at, name in wanted.items()
         if at not in there
     ]
-    found += [
-        f"its manifest mounts {one['source']} at {one['target']}, which is no empty file of it"
-        for one in others
-        if one["target"] not in wanted
+    problems += [
+        f"its manifest mounts {mount['source']} at {mount['target']}, which is no empty file of it"
+        for mount in others
+        if mount["target"] not in wanted
     ]
-    found += [
-        f"its manifest mounts {one['source']} at {one['target']} writable"
-        for one in made["mounts"]
-        if one.get("read_only") is not True
+    problems += [
+        f"its manifest mounts {mount['source']} at {mount['target']} writable"
+        for mount in manifest["mounts"]
+        if mount.get("read_only") is not True
     ]
-    return found
+    return problems
 
 
 def _stamp(path: str) -> stamps.Stamp | None:

@@ -141,8 +141,8 @@ class _Linking:
         files: list[mountlist.HardLink] = []
         for entry in entries:
             if entry.how == HARD:
-                found = os.lstat(entry.path)
-                files.append({"name": entry.name, "of": entry.path, "dev": found.st_dev, "ino": found.st_ino})
+                status = os.lstat(entry.path)
+                files.append({"name": entry.name, "of": entry.path, "dev": status.st_dev, "ino": status.st_ino})
         return {
             "format": mountlist.FORMAT,
             "version": EXPORT,
@@ -166,11 +166,11 @@ def _waiting(reporter: Reporter, path: str, who: str) -> None:
 
 
 def _stamps(staged: Staged) -> dict[str, stamps.Stamp]:
-    found = {}
+    by_name = {}
     for record in staged.ledger.files:
         with contextlib.suppress(OSError):
-            found[record.name] = stamps.of(os.lstat(f"{staged.path}/{record.name}"))
-    return found
+            by_name[record.name] = stamps.of(os.lstat(f"{staged.path}/{record.name}"))
+    return by_name
 
 
 def _make(held: Held, entry: Entry) -> None:
@@ -187,8 +187,8 @@ def _make(held: Held, entry: Entry) -> None:
 
 def _link(entry: Entry, held: Held, temporary: str) -> None:
     try:
-        found = os.lstat(entry.path)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.lstat(entry.path)
+        if not stat.S_ISREG(status.st_mode):
             raise AgentError("a staged file is no regular file", kind="integrity", where=entry.path, next="doit stage")
         held.link(entry.path, temporary)
     except FileNotFoundError as error:
@@ -212,7 +212,7 @@ def _link(entry: Entry, held: Held, temporary: str) -> None:
 
 def _is_linked(path: str) -> bool:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1

@@ -48,10 +48,10 @@ def foreseen(query: ExportQuery, dst: str) -> Refusal:
 
 def _key(path: str) -> str:
     try:
-        found = ledger.read(path)
+        recorded = ledger.read(path)
     except LedgerError:
         return ""
-    return found.key if found is not None else ""
+    return recorded.key if recorded is not None else ""
 
 
 def _check_before(what: Linked, store: str, dst: str, strangers: list[str]) -> None:
@@ -66,17 +66,17 @@ def _check_before(what: Linked, store: str, dst: str, strangers: list[str]) -> N
 
 
 def _is_own(path: str) -> bool:
-    found = os.lstat(path)
-    return stat.S_ISREG(found.st_mode) and found.st_size > 0 and found.st_nlink == 1
+    status = os.lstat(path)
+    return stat.S_ISREG(status.st_mode) and status.st_size > 0 and status.st_nlink == 1
 
 
 def ours_in(dst: str) -> set[str]:
     """The names in an export's folder that we made, or may have made."""
     try:
-        made = mountlist.read(dst)
+        manifest = mountlist.read(dst)
     except LedgerError:
-        made = None
-    return {*mountlist.noted(dst), *(mountlist.names(made) if made else ())}
+        manifest = None
+    return {*mountlist.noted(dst), *(mountlist.names(manifest) if manifest else ())}
 
 
 def check_place(dst: str, folders: Iterable[str]) -> None:
@@ -149,38 +149,38 @@ def other_disk(path: str, dst: str) -> AgentError:
 
 def names(dst: str) -> list[str]:
     """Everything in an export that is no folder, links to folders too, without what is kept for ourselves."""
-    found, folders = [], [""]
+    files, folders = [], [""]
     while folders:
         above = folders.pop()
         with questions.asking(f"{dst}/{above}"), os.scandir(f"{dst}/{above}") as inner:
-            for one in inner:
-                name = f"{above}{one.name}"
+            for entry in inner:
+                name = f"{above}{entry.name}"
                 if name == OURS:
                     continue
-                if one.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{name}/")
                 else:
-                    found.append(name)
-    return sorted(found)
+                    files.append(name)
+    return sorted(files)
 
 
 def problem(dst: str, entry: Entry) -> str:
     """What is wrong with one name of an export, "" when nothing is."""
     if entry.how == POINTER:
         return links.problem(dst, Link(entry.name, entry.path))
-    found, text = content.standing(f"{dst}/{entry.name}")
-    if found is None:
+    status, text = content.standing(f"{dst}/{entry.name}")
+    if status is None:
         return f"{entry.name} {text}"
     if entry.how == EMPTY:
-        right = not found.st_size and found.st_nlink == 1
+        right = not status.st_size and status.st_nlink == 1
         return "" if right else f"{entry.name} is no empty file of its own, and one is to be bound onto it"
-    return _not_linked(entry, found)
+    return _not_linked(entry, status)
 
 
-def _not_linked(entry: Entry, found: os.stat_result) -> str:
+def _not_linked(entry: Entry, status: os.stat_result) -> str:
     try:
         with questions.asking(entry.path):
             staged = os.lstat(entry.path)
     except (FileNotFoundError, NotADirectoryError):
         return f"{entry.name}: the staged file {entry.path} is missing"
-    return "" if os.path.samestat(found, staged) else f"{entry.name} is not the file {entry.path}"
+    return "" if os.path.samestat(status, staged) else f"{entry.name} is not the file {entry.path}"

@@ -168,13 +168,13 @@ def _unfinished(asked: _Asked, blobs: list[str]) -> str:
 
 def _indexed(asked: _Asked) -> set[str]:
     """The shards that the indexes of the snapshot name."""
-    found = set()
+    named = set()
     for entry in asked.wanted:
         if entry.path.endswith(shards.INDEXES):
             way = _way(asked, entry)
             if way.whole:
-                found |= shards.of_index(way.file, entry.path)
-    return found
+                named |= shards.of_index(way.file, entry.path)
+    return named
 
 
 def _way(asked: _Asked, entry: Entry) -> Way:
@@ -187,17 +187,17 @@ def _way(asked: _Asked, entry: Entry) -> Way:
 
 def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
     """Blob -> the file with its bytes and the first entry that wants it. Raises AgentError for links to nothing."""
-    found: dict[str, tuple[str, Entry]] = {}
+    files: dict[str, tuple[str, Entry]] = {}
     broken: list[tuple[Entry, str, Way]] = []
     for entry in asked.wanted:
         if not entry.text:
             continue
         blob = blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)
         _refuse_another(asked, entry, blob)
-        if blob in found:
+        if blob in files:
             continue
         way = _way(asked, entry)
-        found[blob] = way.file, entry
+        files[blob] = way.file, entry
         if not way.whole:
             broken.append((entry, blob, way))
     if broken:
@@ -212,7 +212,7 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
             next=f"{_download(asked)}; or put it into `skip`",
         )
     _refuse_shared(asked)
-    return found
+    return files
 
 
 def _refuse_shared(asked: _Asked) -> None:
@@ -278,7 +278,7 @@ def _hashed(wanted: Wanted, name: str) -> Wanted:
 
 
 def _real_files(asked: _Asked) -> list[Wanted]:
-    found = []
+    files = []
     for entry in asked.wanted:
         if entry.text:
             continue
@@ -293,8 +293,8 @@ def _real_files(asked: _Asked) -> list[Wanted]:
             whole.refuse_part(file, entry.path, version.size, _download(asked))
             identity["version"] = source["version"] = version.text
         wanted = Wanted(name, source, version.size, "", identity)
-        found.append(_hashed(wanted, blob) if blob else wanted)
-    return found
+        files.append(_hashed(wanted, blob) if blob else wanted)
+    return files
 
 
 def _link(asked: _Asked, entry: Entry) -> Link:

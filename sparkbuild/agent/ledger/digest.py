@@ -42,9 +42,9 @@ def function(name: str) -> Digest | None:
         return _blake2b
     if name == XXH3:
         for load in (_from_wheel, _from_system):
-            found = load()
-            if found is not None and all(found(bytearray(data)).hex() == want for data, want in _VECTORS):
-                return found
+            loaded = load()
+            if loaded is not None and all(loaded(bytearray(data)).hex() == want for data, want in _VECTORS):
+                return loaded
     return None
 
 

@@ -29,10 +29,10 @@ def note(store: str, dst: str, goal: str) -> None:
 
 def told(store: str, dst: str) -> Evicted | None:
     """When and for what a folder was evicted in which nothing was begun since; None of any other."""
-    found = read_json(index.path_of(store, dst, index.EVICTED), _LONGEST) if store else None
-    if found is None or found.get("format") != FORMAT or found.get("dst") != dst or os.path.lexists(f"{dst}/{OURS}"):
+    record = read_json(index.path_of(store, dst, index.EVICTED), _LONGEST) if store else None
+    if record is None or record.get("format") != FORMAT or record.get("dst") != dst or os.path.lexists(f"{dst}/{OURS}"):
         return None
-    at, goal = found.get("at"), found.get("for")
+    at, goal = record.get("at"), record.get("for")
     if not isinstance(at, int | float) or isinstance(at, bool) or not isinstance(goal, str) or not goal.isprintable():
         return None
     return {"at": at, "for": goal}

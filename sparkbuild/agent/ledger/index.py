@@ -64,8 +64,8 @@ def entries(store: str) -> list[Entry]:
 
 def entry(store: str, dst: str) -> Entry | None:
     """The entry of one folder, None when sparkbuild staged nothing there from this store."""
-    found = _read(path_of(store, dst))
-    return found if found is not None and found.dst == dst else None
+    kept = _read(path_of(store, dst))
+    return kept if kept is not None and kept.dst == dst else None
 
 
 def before(store: str, of: str, dst: str) -> str:
@@ -93,13 +93,13 @@ def _remove(path: str) -> None:
         held.unlink(name)
 
 
-def write(store: str, found: Entry) -> None:
+def write(store: str, new: Entry) -> None:
     """Keep the entry of a folder, instead of the one that was there."""
     above = os.path.join(store, STAGED_INDEX)
     if not os.path.isdir(above):
         os.makedirs(above, exist_ok=True)
         keep_owner(above)
-    write_json(path_of(store, found.dst), {"format": FORMAT, **found._asdict()})
+    write_json(path_of(store, new.dst), {"format": FORMAT, **new._asdict()})
 
 
 def _read(path: str) -> Entry | None:

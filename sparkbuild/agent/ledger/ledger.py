@@ -270,10 +270,10 @@ def _small_file(path: str) -> bytes | None:
             raise LedgerError("it is a symbolic link") from error
         raise
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise LedgerError("it is no regular file")
-        size = found.st_size
+        size = status.st_size
         if size > LIMIT:
             raise LedgerError(f"it has {size} bytes, more than {LIMIT}")
         return os.read(fd, size + 1)

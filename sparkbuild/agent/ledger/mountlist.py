@@ -139,10 +139,10 @@ def withdraw(dst: str, ours: list[str]) -> None:
 def noted(dst: str) -> list[str]:
     """What the last `withdraw` noted, [] when all was finished since."""
     try:
-        found = json.loads(small_file(_draft(dst)) or b"{}").get("names", [])
+        noted_names = json.loads(small_file(_draft(dst)) or b"{}").get("names", [])
     except (ValueError, AttributeError, RecursionError):
         return []
-    return [name for name in found if safe_name(name)] if isinstance(found, list) else []
+    return [name for name in noted_names if safe_name(name)] if isinstance(noted_names, list) else []
 
 
 def forget(dst: str) -> None:

@@ -90,8 +90,9 @@ def misplaced(dst: str) -> AgentError | None:
     try:
         if not stat.S_ISDIR(os.lstat(ours).st_mode):
             return folder.misplaced(folder.OUT_OF_PLACE, ours, oserrors.standing(ours), "a folder, or nothing yet")
-        with os.scandir(ours) as found:
-            wrong = [one.path for one in found if _is_file_of_ours(one.name) and not one.is_file(follow_symlinks=False)]
+        with os.scandir(ours) as entries:
+            ours_there = [entry for entry in entries if _is_file_of_ours(entry.name)]
+            wrong = [entry.path for entry in ours_there if not entry.is_file(follow_symlinks=False)]
     except OSError:  # nothing is there yet, or this user may not look: that is told as such
         return None
     if not wrong:

@@ -103,8 +103,8 @@ def write(dst: str, ledger: Ledger, stamps: dict[str, Stamp]) -> None:
     value: dict[str, object] = {"format": FORMAT, "version": VERSION, "seal": ledger.seal}
     value |= {"key": ledger.key, "total": ledger.total}
     try:
-        found = of(os.lstat(ledger_path(dst)))
-        value |= {"ledger": found, "whole": len(stamps) == len(ledger.files), "files": stamps}
+        stamp = of(os.lstat(ledger_path(dst)))
+        value |= {"ledger": stamp, "whole": len(stamps) == len(ledger.files), "files": stamps}
         value |= {"links": {link.name: link.text for link in ledger.links}, "about": ledger.about}
         with Held(dst) as held:  # not flushed: it is a cache, and a torn one is read as none
             held.replace(_NAME, lambda file: dump(value, file), flush=False)

@@ -116,20 +116,20 @@ class Door:
             buffer = self._buffer(sender)
             try:
                 length = min(CHUNK, want.size - index * CHUNK)
-                found, of = self._offer.chunk(name, want, index, buffer[:length])
-                if found >= 0:
+                got, made_of = self._offer.chunk(name, want, index, buffer[:length])
+                if got >= 0:
                     right = time.monotonic()
                 elif time.monotonic() - right > GRACE:
                     coming = False  # nobody mends it
-                if found > 0:
-                    if inode not in (0, of) and not (want.sha256 or want.mark):
-                        found, coming = 0, False  # another try, perhaps of something else
+                if got > 0:
+                    if inode not in (0, made_of) and not (want.sha256 or want.mark):
+                        got, coming = 0, False  # another try, perhaps of something else
                     else:
                         sender.frame(buffer[offset - index * CHUNK : length])
-                        inode, offset = of, (index + 1) * CHUNK
+                        inode, offset = made_of, (index + 1) * CHUNK
             finally:
                 self._buffers.put(buffer)
-            if found <= 0:
+            if got <= 0:
                 if not coming:
                     sender.gone(waits=self._offer.waits)
                     return

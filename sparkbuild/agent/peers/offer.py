@@ -92,16 +92,16 @@ class Offer:
         """The record of a file that is whole, when it is the one that is wanted (None: whatever it is)."""
         with self._guard:
             self._refresh()
-            found = self._records.get(name)
+            record = self._records.get(name)
             whole = self._whole
-        if found is None or found.extents or (want and found.size != want.size):
+        if record is None or record.extents or (want and record.size != want.size):
             return None
         if want is None or want.sha256 or want.mark:
-            right = want is None or (found.sha256 == want.sha256 if want.sha256 else mark(found.source) == want.mark)
-            return found if right else None
+            right = want is None or (record.sha256 == want.sha256 if want.sha256 else mark(record.source) == want.mark)
+            return record if right else None
         with _opened(self._dst, name) as fd:  # nobody knew before what it is: so only what this very staging made
             fresh = fd >= 0 and (os.fstat(fd).st_ctime >= self._began if self._expected else whole == self._key)
-            return found if fresh else None
+            return record if fresh else None
 
     def has(self, name: str, want: Want) -> bool:
         """Whether any of it is there."""
@@ -179,11 +179,11 @@ def _opened(dst: str, name: str) -> Iterator[int]:
         for step in steps:
             fds.append(os.open(step, flags | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fds[-1]))
         fds.append(os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fds[-1]))
-        found = fds[-1] if stat.S_ISREG(os.fstat(fds[-1]).st_mode) else -1
+        status = fds[-1] if stat.S_ISREG(os.fstat(fds[-1]).st_mode) else -1
     except (OSError, ValueError):
-        found = -1
+        status = -1
     try:
-        yield found
+        yield status
     finally:
         for fd in reversed(fds):
             os.close(fd)
@@ -191,10 +191,10 @@ def _opened(dst: str, name: str) -> Iterator[int]:
 
 def _state(path: str) -> _Key:
     try:
-        found = os.stat(path, follow_symlinks=False)
+        status = os.stat(path, follow_symlinks=False)
     except OSError:
         return _ABSENT
-    return (found.st_ino, found.st_size, found.st_mtime_ns)
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _signs(ours: str) -> int:

@@ -42,12 +42,12 @@ class Share(NamedTuple):
 
 def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as all planners
     """A file for each table. Raises AgentError."""
-    model, found = shares(what, store)
+    model, owned = shares(what, store)
     tp, rank = what["tp"], what["rank"]
     kind: Literal["packed", "page15"] = "packed" if what["kind"] == "packed" else "page15"
-    about = about_of(what, model, found)
+    about = about_of(what, model, owned)
     files = []
-    for share in found:
+    for share in owned:
         table, shard = share.table, share.table.shard
         if kind == "packed":
             name = f"engram-l{table.layer}-r{rank}of{tp}.bin"
@@ -88,7 +88,7 @@ def shares(what: Rows, store: str) -> tuple[Model, list[Share]]:
         error.fields["next"] += _example([model.table(layer) for layer in model.layers()], tp)
         raise
     tables = [model.table(layer) for layer in layers]
-    found = []
+    owned = []
     for table in tables:
         try:
             _check_split(what.get("split"), model, keys)
@@ -96,17 +96,17 @@ def shares(what: Rows, store: str) -> tuple[Model, list[Share]]:
             ranges = rowsplit.ranges(what.get("split"), tp, table.layer, table.rows, keys, path=model.path(CONFIG))
         except AgentError as error:
             raise _placed(error, table, tables, tp) from error
-        found.append(Share(table, ranges, *ranges[rank]))
+        owned.append(Share(table, ranges, *ranges[rank]))
     if model.has(sparsecopy.MANIFEST):
-        rows = [(share.table.layer, share.lo, share.hi) for share in found]
+        rows = [(share.table.layer, share.lo, share.hi) for share in owned]
         sparsecopy.refuse(model.path(sparsecopy.MANIFEST), rows, complete=bool(what.get("complete_shard")))
-    return model, found
+    return model, owned
 
 
 def _placed(error: AgentError, table: Table, tables: list[Table], tp: int) -> AgentError:
     """An error about a split: which file the table is in, and a split that fits, ready to be pasted into the recipe."""
     said = error.fields
-    text = rowsplit.written({one.layer: rowsplit.even(one.rows, tp) for one in tables})
+    text = rowsplit.written({each.layer: rowsplit.even(each.rows, tp) for each in tables})
     example = f'split = "even", which is {text}' if tp <= _SHOWN else 'split = "even"'
     said["where"] = said["where"] or table.shard.path
     if isinstance(error, rowsplit.NoRangesError):
@@ -119,8 +119,8 @@ def _example(tables: list[Table], tp: int) -> str:
     """Ranges of these tables, to be pasted; what the reader of a split that cannot be computed has, nobody knows."""
     if not tables or tp > _SHOWN:
         return ""
-    text = rowsplit.written({one.layer: rowsplit.even(one.rows, tp) for one in tables})
-    return f"; those of an even split are layers = {[one.layer for one in tables]} and {text}"
+    text = rowsplit.written({table.layer: rowsplit.even(table.rows, tp) for table in tables})
+    return f"; those of an even split are layers = {[table.layer for table in tables]} and {text}"
 
 
 def _check_split(split: object, model: Model, keys: Config) -> None:
@@ -146,7 +146,7 @@ def _folder(what: Rows, store: str) -> str:
     return f"{place.path}/snapshots/{commit}"
 
 
-def about_of(what: Rows, model: Model, found: list[Share]) -> About:
+def about_of(what: Rows, model: Model, owned: list[Share]) -> About:
     """What the source was found to be. Bytes and rows are half-open ranges; `ranges` are those of all ranks."""
     return {
         "kind": what["kind"],
@@ -157,8 +157,8 @@ def about_of(what: Rows, model: Model, found: list[Share]) -> About:
         "folder": model.folder,
         "index_sha256": model.index_sha256,
         "config_sha256": model.config_sha256,
-        "layers": {str(share.table.layer): [share.lo, share.hi] for share in found},
-        "tables": {str(share.table.layer): _told(share) for share in found},
+        "layers": {str(share.table.layer): [share.lo, share.hi] for share in owned},
+        "tables": {str(share.table.layer): _told(share) for share in owned},
     }
 
 
@@ -191,7 +191,7 @@ def identity_of(what: Rows, model: Model, share: Share) -> Identity:
     in the version of the shard, as for plainfolder.
     """
     shard = share.table.shard
-    found = {
+    identity = {
         "kind": what["kind"],
         "layer": share.table.layer,
         "lo": share.lo,
@@ -203,9 +203,9 @@ def identity_of(what: Rows, model: Model, share: Share) -> Identity:
         "blob": shard.blob,
     }
     if len(shard.blob) == SHA256:  # then another revision with the same tables costs nothing
-        return found
+        return identity
     return {
-        **found,
+        **identity,
         "revision": what.get("revision") or "main",  # of a folder without one too: so ledgers have it by now
         "index_sha256": model.index_sha256,
         "config_sha256": model.config_sha256,

@@ -69,16 +69,16 @@ def primes(keys: Config, path: str = "") -> dict[int, list[int]]:
         what, wanted = "config.json has an impossible number of engram heads", f"1 to {_MOST} in all"
         raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=AGAIN)
     seen: set[int] = set()  # no prime is used twice, in whatever layer
-    made: dict[int, list[int]] = {}
+    by_layer: dict[int, list[int]] = {}
     for layer in layers:
-        rows = made[layer] = []
+        rows = by_layer[layer] = []
         for _ in range(orders):
             current = vocabulary - 1
             for _ in range(heads):
                 current = next(n for n in range(current + 1, 2 * _LARGEST) if n not in seen and is_prime(n))
                 seen.add(current)
                 rows.append(current)
-    return made
+    return by_layer
 
 
 @cache  # each order of n-grams starts at the same number again
@@ -157,9 +157,8 @@ def ranges(split: object, tp: int, layer: int, rows: int, keys: Config, *, path:
 
 def written(by_layer: dict[int, Ranges]) -> str:
     """A split as it stands in a recipe: `split = { 1 = [[0, 100], [100, 250]] }`."""
-    return (
-        f"split = {{ {', '.join(f'{layer} = {[list(one) for one in found]}' for layer, found in by_layer.items())} }}"
-    )
+    texts = (f"{layer} = {[list(pair) for pair in ranges]}" for layer, ranges in by_layer.items())
+    return f"split = {{ {', '.join(texts)} }}"
 
 
 def check_primes(primes_of_layer: list[int], layer: int, rows: int, path: str = "") -> None:
@@ -227,7 +226,7 @@ def _count(keys: Config, key: str, path: str) -> int:
 
 def _counts(keys: Config, key: str, path: str) -> list[int]:
     value = keys.get(key)
-    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < _LARGEST for one in value):
+    if not isinstance(value, list) or not all(type(number) is int and 0 <= number < _LARGEST for number in value):
         found = "nothing" if value is None else repr(value)
         raise _useless(key, path, found[:200], f"a list of whole numbers from 0 to {_LARGEST - 1}")
     if len(set(value)) != len(value):

@@ -31,13 +31,13 @@ def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: AR
     """A model folder in which the copies replace the shards needs `complete_shard`, else the other tensors of the
     shards are zeros. Raises AgentError.
     """
-    model, found = shares(what, store)
+    model, owned = shares(what, store)
     complete = bool(what.get("complete_shard"))
-    about = about_of(what, model, found)
+    about = about_of(what, model, owned)
     about["complete_shard"], about["shards"] = complete, {}
     files = []
-    for name in sorted({share.table.shard.name for share in found}):
-        of_shard = [share for share in found if share.table.shard.name == name]
+    for name in sorted({share.table.shard.name for share in owned}):
+        of_shard = [share for share in owned if share.table.shard.name == name]
         shard, extents = of_shard[0].table.shard, extents_of(of_shard, complete=complete)
         # All of a shard has the sha256 that its blob is named by; of a part of it nobody knows one.
         sha256 = shard.blob if extents == ((0, shard.size),) and len(shard.blob) == SHA256 else ""
@@ -51,25 +51,25 @@ def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: AR
         data = sum(end - start for start, end in extents)
         about["shards"][name] = {"bytes": shard.size, "data": data, "blob": shard.blob}
     files += [_copied(model, name) for name in (INDEX, CONFIG) if model.has(name)]
-    files.append(_text(MANIFEST, manifest(what, model, found)))
+    files.append(_text(MANIFEST, manifest(what, model, owned)))
     return FileSet(files, (), about)
 
 
-def extents_of(found: list[Share], *, complete: bool) -> Extents:
+def extents_of(owned: list[Share], *, complete: bool) -> Extents:
     """The bytes of one shard that are copied: header, rows of its tables and, if asked, every other tensor."""
-    header = found[0].table.shard.header
-    spans = [(0, header.length), *(span(share, part) for share in found for part in ("weight", "scale"))]
+    header = owned[0].table.shard.header
+    spans = [(0, header.length), *(span(share, part) for share in owned for part in ("weight", "scale"))]
     if complete:
-        tables = {tensor for share in found for tensor in (share.table.weight, share.table.scale)}
+        tables = {tensor for share in owned for tensor in (share.table.weight, share.table.scale)}
         spans += [(one.start, one.end) for one in header.tensors.values() if one not in tables]
     return _merged(spans)
 
 
-def manifest(what: Rows, model: Model, found: list[Share]) -> str:
+def manifest(what: Rows, model: Model, owned: list[Share]) -> str:
     """`engram-local.json`. The same for the same inputs: there is no time in it."""
     value = {
         "source": model.folder,
-        "layers": {str(share.table.layer): [share.lo, share.hi] for share in found},
+        "layers": {str(share.table.layer): [share.lo, share.hi] for share in owned},
         "note": "rows outside of these ranges are holes: they read as zeros",
         "rank": what["rank"],
         "tp_size": what["tp"],

@@ -64,7 +64,7 @@ def refuse_files(files: Sequence[Wanted], dst: str) -> None:
     if nas.folder_id(dst) is None:
         return
     names = {dst, *(f"{dst}/{above}" for item in files if (above := os.path.dirname(item.name)))}
-    targets = {found: name for name in sorted(names) if (found := nas.folder_id(name)) is not None}
+    targets = {folder_id: name for name in sorted(names) if (folder_id := nas.folder_id(name)) is not None}
     seen: set[str] = set()
     for item in files:
         path = item.path
@@ -75,7 +75,7 @@ def refuse_files(files: Sequence[Wanted], dst: str) -> None:
             continue
         seen.add(source)
         with suppress(FileNotFoundError, NotADirectoryError):
-            target = next((targets[one] for one in nas.way_up(source) if one in targets), "")
+            target = next((targets[step] for step in nas.way_up(source) if step in targets), "")
             if target or _is_in(source, dst):
                 raise _itself(target or dst, f"a file to stage is in it: {path}")
 
@@ -85,26 +85,26 @@ def is_its_source(path: str, wanted: Wanted) -> bool:
     if not wanted.path:
         return False
     with suppress(OSError, AgentError):
-        lies, found = os.lstat(path), nas.status(wanted.path)
-        return (lies.st_dev, lies.st_ino) == (found.st_dev, found.st_ino)
+        lies, source = os.lstat(path), nas.status(wanted.path)
+        return (lies.st_dev, lies.st_ino) == (source.st_dev, source.st_ino)
     return False
 
 
-def was_read_from(found: os.stat_result, record: Record, what: What | None, store: str) -> bool:
+def was_read_from(status: os.stat_result, record: Record, what: What | None, store: str) -> bool:
     """Whether a staged file with more names than one is a hard link of what it was staged from. The source is asked
     only where the record does not say which file that was: of a hub cache.
     """
     version = record.source.get("version")
     if isinstance(version, str):
         with suppress(ValueError):
-            read, now = versions.parsed(version), versions.of(found)
+            read, now = versions.parsed(version), versions.of(status)
             # an inode that does not last is 0, and proves nothing
             return read.inode != 0 and (read.inode, read.size, read.mtime_ns) == (now.inode, now.size, now.mtime_ns)
     if record.source.get("kind") == "hub-blob" and what is not None:
         for root in roots(what, store):
             with suppress(OSError, AgentError):
                 blob = nas.status(f"{root}/{os.path.basename(record.name)}")
-                if (blob.st_dev, blob.st_ino) == (found.st_dev, found.st_ino):
+                if (blob.st_dev, blob.st_ino) == (status.st_dev, status.st_ino):
                     return True
     return False
 
@@ -128,28 +128,29 @@ def refuse_gone(paths: Iterable[str], files: Iterable[Wanted]) -> None:
     going = {}
     for path in paths:
         with suppress(FileNotFoundError, NotADirectoryError):
-            found = os.lstat(path)
-            going[found.st_dev, found.st_ino] = path
+            status = os.lstat(path)
+            going[status.st_dev, status.st_ino] = path
     if not going:
         return
     for wanted in files:
         if not wanted.path:
             continue
         with suppress(OSError, KeyError):
-            found = nas.status(wanted.path)
-            refuse_file(going[found.st_dev, found.st_ino], wanted)
+            status = nas.status(wanted.path)
+            refuse_file(going[status.st_dev, status.st_ino], wanted)
 
 
 def _is_in(inner: str, outer: str) -> bool:
     """Is a folder another one, or inside of it? Both are there."""
     if nas.folder_id(outer) in nas.way_up(inner):
         return True
-    found, around = nas.place(inner), nas.place(outer)
-    if found is None or around is None or found[0] != around[0]:
+    within, around = nas.place(inner), nas.place(outer)
+    if within is None or around is None or within[0] != around[0]:
         return False
     top = around[1].rstrip("/")
     # Of two mounts of a NAS the kernel may call both "/": what it says is tried.
-    return f"{found[1]}/".startswith(f"{top}/") and nas.folder_id(outer + found[1][len(top) :]) == nas.folder_id(inner)
+    same = f"{within[1]}/".startswith(f"{top}/")
+    return same and nas.folder_id(outer + within[1][len(top) :]) == nas.folder_id(inner)
 
 
 def _itself(where: str, found: str) -> AgentError:

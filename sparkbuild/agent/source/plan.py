@@ -36,20 +36,20 @@ def of_what(what: What, store: str, dst: str, archives: Archives) -> FileSet:
     own source nor around it. Raises AgentError when they cannot be had or make no sense.
     """
     if what["kind"] == "artifact" or what["kind"] == "list":
-        found = file_set(what, store, archives)
+        wanted = file_set(what, store, archives)
     elif what["kind"] in _PLANNERS:
-        found = _apart(importlib.import_module(_PLANNERS[what["kind"]]), what, store, dst, archives)
+        wanted = _apart(importlib.import_module(_PLANNERS[what["kind"]]), what, store, dst, archives)
     else:
         kinds = ", ".join(("artifact", "list", *_PLANNERS))
         raise AgentError("a staging of an unknown kind", kind="config", found=repr(what["kind"]), wanted=kinds)
-    _check_names([item.name for item in found.files] + [link.name for link in found.links])
-    for link in found.links:
+    _check_names([item.name for item in wanted.files] + [link.name for link in wanted.links])
+    for link in wanted.links:
         if not safe_text(link.name, link.text):
             raise AgentError("a link that leaves the folder", kind="config", found=f"{link.name} -> {link.text!r}")
-    for item in found.files:
+    for item in wanted.files:
         if not right_extents(item.extents, item.size):
             raise AgentError("ranges of a sparse file that make no sense", kind="config", where=item.name)
-    return found
+    return wanted
 
 
 def _apart(planner: ModuleType, what: What, store: str, dst: str, archives: Archives) -> FileSet:
@@ -58,10 +58,10 @@ def _apart(planner: ModuleType, what: What, store: str, dst: str, archives: Arch
         overlap.refuse(what, store, dst)
     for root in overlap.roots(what, store):
         halfstaged.refuse(root)
-    found: FileSet = planner.file_set(what, store, archives)
+    wanted: FileSet = planner.file_set(what, store, archives)
     if dst:
-        overlap.refuse_files(found.files, dst)
-    return found
+        overlap.refuse_files(wanted.files, dst)
+    return wanted
 
 
 def _check_names(names: list[str]) -> None:
@@ -133,12 +133,12 @@ def _of_artifact(path: str, what: Artifact, archives: Archives) -> list[Wanted]:
         }
         return [_of_file(item, "", archives)._replace(again="remove it, and run again: it is fetched anew")]
     archive = archives.archive(path)
-    found = []
+    wanted = []
     for name, member in members.pick(archive.zip.infolist(), list(what["members"]), f"{called}, {path}").items():
         size = archive.zip.getinfo(member).file_size
         identity = {"kind": "zip-member", "of": sha256, "member": member} if sha256 else {}
-        found.append(Wanted(name, MemberBytes(kind="zip-member", path=path, member=member), size, "", identity))
-    return found
+        wanted.append(Wanted(name, MemberBytes(kind="zip-member", path=path, member=member), size, "", identity))
+    return wanted
 
 
 def _of_file(item: ListedFile, store: str, archives: Archives) -> Wanted:

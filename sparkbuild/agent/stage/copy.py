@@ -156,8 +156,8 @@ class _Pass:
                 else:
                     self._source.check()
         hashes = self._hashes
-        found = (hashes.sha256.hexdigest(), bytes(self._chunks), bytes(hashes.ends))
-        return Copied(*found, self._fetched, self._written), hashes.hex1()
+        digests = (hashes.sha256.hexdigest(), bytes(self._chunks), bytes(hashes.ends))
+        return Copied(*digests, self._fetched, self._written), hashes.hex1()
 
     def _at_once(self, buffer: memoryview) -> None:
         for index in self._shape.with_data():  # one at most

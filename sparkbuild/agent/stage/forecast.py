@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparkbuild.agent.wire.staged import Expected, Refusal, StagedQuery
 
 
-def expected(query: StagedQuery, made: Ledger | None) -> Expected:
+def expected(query: StagedQuery, recorded: Ledger | None) -> Expected:
     """What staging the folder would do, as far as a look can tell."""
     if "what" not in query:
         return _unsaid()
@@ -38,7 +38,7 @@ def expected(query: StagedQuery, made: Ledger | None) -> Expected:
     archives = Archives()
     try:
         file_set = patience.bounded(lambda: plan.of_what(what, store, dst, archives))
-        there = _There(dst, made, linked=bool(query.get("linked")))
+        there = _There(dst, recorded, linked=bool(query.get("linked")))
         blocked = there.blocked(file_set) or patience.bounded(lambda: there.strangers(file_set, archives))
     except (AgentError, OSError) as error:
         if what["kind"] == "artifact":
@@ -72,15 +72,15 @@ class _There:
     the parts of others. As `stage` finds it, but that no content is read.
     """
 
-    def __init__(self, dst: str, made: Ledger | None, *, linked: bool) -> None:
+    def __init__(self, dst: str, recorded: Ledger | None, *, linked: bool) -> None:
         draft = Draft(dst)
         self.dst, self.linked = dst, linked
-        self.lost = made is None and (os.path.lexists(ledger.path_of(dst)) or _was_whole(dst, draft))
+        self.lost = recorded is None and (os.path.lexists(ledger.path_of(dst)) or _was_whole(dst, draft))
         self.known: dict[str, Record] = {
             **draft.read(),
-            **{record.name: record for record in (made.files if made else ())},
+            **{record.name: record for record in (recorded.files if recorded else ())},
         }
-        self.links: list[Link] = [*draft.read_links(), *(made.links if made else ())]
+        self.links: list[Link] = [*draft.read_links(), *(recorded.links if recorded else ())]
         self.parts = frozenset(name for name in _names(f"{dst}/{OURS}") if name.endswith(".chunks"))
         names = (record.digest for record in self.known.values())
         self.algorithm = digest.first_usable(names) if self.parts else ""
@@ -106,19 +106,19 @@ class _There:
     def _size(self, name: str) -> int | None:
         """The size of a file that staging keeps under its name when its content is right."""
         try:
-            found = os.lstat(f"{self.dst}/{name}")
+            status = os.lstat(f"{self.dst}/{name}")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        own = stat.S_ISREG(found.st_mode) and (self.linked or found.st_nlink == 1)
-        return found.st_size if own and not folder.through_link(self.dst, name) else None
+        own = stat.S_ISREG(status.st_mode) and (self.linked or status.st_nlink == 1)
+        return status.st_size if own and not folder.through_link(self.dst, name) else None
 
     def beside(self) -> int:
         """Bytes of files that are replaced or removed, and that the disk does not get back: exports have them too."""
         size = 0
         for name in self.known:
             if name not in self.kept and folder.holds(self.dst, name):
-                found = os.lstat(f"{self.dst}/{name}")
-                size += found.st_blocks * 512 if found.st_nlink > 1 else 0
+                status = os.lstat(f"{self.dst}/{name}")
+                size += status.st_blocks * 512 if status.st_nlink > 1 else 0
         return size
 
     def blocked(self, file_set: FileSet) -> AgentError | None:
@@ -136,8 +136,8 @@ class _There:
             digest.best(), full=False, opener=lambda item: archives.source(item.source), moved=lambda _n: None
         )
         ours = {*self.known, *(link.name for link in self.links)}
-        found = strangers.in_the_way(self.dst, file_set, ours, strangers.glance(adopter))
-        return strangers.refused(self.dst, found, file_set) if found else None
+        in_the_way = strangers.in_the_way(self.dst, file_set, ours, strangers.glance(adopter))
+        return strangers.refused(self.dst, in_the_way, file_set) if in_the_way else None
 
 
 def _was_whole(dst: str, draft: Draft) -> bool:

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 class Opener:
     """Opens the sources of a request, its peers first where it names some; what comes of them is counted."""
 
-    def __init__(self, archives: Archives, request: StageRequest, meter: Meter, told: Callable[[str], None]) -> None:
+    def __init__(self, archives: Archives, request: StageRequest, meter: Meter, log: Callable[[str], None]) -> None:
         self._archives, self._meter = archives, meter
         self._guard = threading.Lock()
         self._peers: Peers | None = None
         if request.get("peers"):
             from sparkbuild.agent.stage import peers  # noqa: PLC0415 - 8 ms, and most nodes read for themselves
 
-            self._peers = peers.of_request(request, told, meter.halt)
+            self._peers = peers.of_request(request, log, meter.halt)
 
     def __call__(self, wanted: Wanted) -> Metered:
         """The source of one file. Raises AgentError."""

@@ -58,13 +58,13 @@ class Peers:
         self,
         token: str,
         peers: list[Peer],
-        told: Callable[[str], None],
+        log: Callable[[str], None],
         halt: Callable[[], None],
         waiting: Callable[[], None],
     ) -> None:
         self.token, self.halt, self.waiting = token, halt, waiting
         self.received = 0
-        self._peers, self._told, self._guard = peers, told, threading.Lock()
+        self._peers, self._told, self._guard = peers, log, threading.Lock()
 
     def usable(self) -> list[Peer]:
         """Those that are worth asking."""
@@ -125,7 +125,7 @@ class Peers:
 
 
 def of_request(
-    request: StageRequest, told: Callable[[str], None], halt: Callable[[], None] = lambda: None
+    request: StageRequest, log: Callable[[str], None], halt: Callable[[], None] = lambda: None
 ) -> Peers | None:
     """The peers of a request, None without any."""
     asked = request.get("peers")
@@ -133,7 +133,7 @@ def of_request(
         return None
     peers = [Peer(giver["host"], giver["port"]) for giver in asked["sources"]]
     waiting = partial(folder.waiting, inside(request.get("store", ""), request["dst"]))
-    return Peers(asked["token"], peers, told, halt, waiting)
+    return Peers(asked["token"], peers, log, halt, waiting)
 
 
 class PeerSource:

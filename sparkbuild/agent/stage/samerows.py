@@ -35,18 +35,18 @@ def as_staged(
     if request.get("full") or before.key != request["key"] or request["what"]["kind"] not in _KINDS:
         return wanted, others
     records = {record.name: record for record in before.files}
-    found = []
-    for one in wanted:
-        record = records.get(one.name)
-        if record is None or one.is_in(record) or record.source.get("kind") != one.identity["kind"]:
-            found.append(one)
+    as_known = []
+    for item in wanted:
+        record = records.get(item.name)
+        if record is None or item.is_in(record) or record.source.get("kind") != item.identity["kind"]:
+            as_known.append(item)
             continue
-        for was, now in zip(_tables(record.source), _tables(one.identity), strict=False):
+        for was, now in zip(_tables(record.source), _tables(item.identity), strict=False):
             other = [key for key in _BYTES if key in was and was[key] != now.get(key)]
-            if other and one.name not in others:
-                others[one.name] = _another(one, other, was, now, request)
-        found.append(one._replace(identity=record.source))
-    return found, others
+            if other and item.name not in others:
+                others[item.name] = _another(item, other, was, now, request)
+        as_known.append(item._replace(identity=record.source))
+    return as_known, others
 
 
 def _tables(identity: Identity) -> list[Identity]:

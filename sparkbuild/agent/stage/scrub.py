@@ -65,7 +65,7 @@ def run(request: ScrubRequest, reporter: Reporter) -> ScrubResult:
 
 def _scrubbed(request: ScrubRequest, reporter: Reporter) -> ScrubResult:
     store, limit = request["store"], int(request.get("limit") or LIMIT)
-    asked = [(inside(store, one["dst"]), one.get("key", "")) for one in request["folders"]]
+    asked = [(inside(store, asked_for["dst"]), asked_for.get("key", "")) for asked_for in request["folders"]]
     with locked(os.path.join(store, "scrub.lock"), "the scrub of staged data"):
         scrubs = [_Scrub(dst, key) for dst, key in asked]
         left = min(limit, sum(scrub.left() for scrub in scrubs))
@@ -93,24 +93,24 @@ class _Scrub:
         self.read, self.seconds, self.over = 0, 0.0, False
         self.made, self.cursor, self.unread = Ledger("", {}, "", ()), Cursor(), 0
         try:
-            made = ledger.read(dst)
+            recorded = ledger.read(dst)
         except (LedgerError, OSError) as error:
-            made = None
+            recorded = None
             self.problems.append({"file": "", "text": f"its ledger is unreadable: {error}"})
-        if made is None:
+        if recorded is None:
             self.state = "damaged" if self.problems else "busy" if folder.busy(dst) else "absent"
-        elif key and made.key != key:
+        elif key and recorded.key != key:
             self.state = "other"
         else:
-            self.made, self.cursor = made, _cursor(dst, made)
+            self.made, self.cursor = recorded, _cursor(dst, recorded)
         self.titles = Titles(self.made.links)
         self.told: set[str] = set()
         self.detours = way.detours(dst, [record.name for record in self.made.files])
 
     def glance(self) -> None:
         """Look at all names of the folder, and read nothing."""
-        found = {record.name: self._standing(record) for record in self.made.files}
-        texts = {name: f"{self.titles.of(name)} {text}" for name, text in found.items() if text}
+        standing = {record.name: self._standing(record) for record in self.made.files}
+        texts = {name: f"{self.titles.of(name)} {text}" for name, text in standing.items() if text}
         wrong = {link.name: links.problem(self.dst, link) for link in self.made.links}
         self._found(texts | {name: text for name, text in wrong.items() if text})
 
@@ -119,9 +119,9 @@ class _Scrub:
         step = way.behind(record.name, self.detours)
         if step:
             return way.out_of_place(self.dst, step, self.detours[step])
-        found, text = content.standing(f"{self.dst}/{record.name}")
-        if found is not None and found.st_size != record.size:
-            return content.describe(record, found.st_size, ())
+        status, text = content.standing(f"{self.dst}/{record.name}")
+        if status is not None and status.st_size != record.size:
+            return content.describe(record, status.st_size, ())
         return text
 
     def left(self) -> int:
@@ -254,21 +254,22 @@ class _Scrub:
         }
 
 
-def _cursor(dst: str, made: Ledger) -> Cursor:
+def _cursor(dst: str, recorded: Ledger) -> Cursor:
     """Where to go on; at the start when the cursor is of another ledger, or damaged."""
-    fresh = Cursor(made.seal)
+    fresh = Cursor(recorded.seal)
     try:
         value = json.loads(small_file(path_of(dst)) or b"{}")
         if value.get("format") != FORMAT:
             return fresh
-        found = Cursor(*({"unread": 0, **value}[name] for name in Cursor._fields))  # older ones have no `unread`
+        cursor = Cursor(*({"unread": 0, **value}[name] for name in Cursor._fields))  # older ones have no `unread`
     except (OSError, ValueError, KeyError, AttributeError, LedgerError, RecursionError):
         return fresh
-    whole = all(type(number) is int and number >= 0 for number in (found.file, found.chunk, found.round, found.unread))
-    if not whole or not all(type(at) in (int, float) and 0 <= at <= time.time() for at in (found.since, found.ended)):
+    numbers = (cursor.file, cursor.chunk, cursor.round, cursor.unread)
+    whole = all(type(number) is int and number >= 0 for number in numbers)
+    if not whole or not all(type(at) in (int, float) and 0 <= at <= time.time() for at in (cursor.since, cursor.ended)):
         return fresh
-    if found.seal != made.seal:
-        return fresh._replace(ended=found.ended, round=found.round)
-    if found.file >= len(made.files) or found.chunk >= max(1, digest.count(made.files[found.file].size)):
-        return found._replace(file=0, chunk=0, since=0.0, unread=0)
-    return found
+    if cursor.seal != recorded.seal:
+        return fresh._replace(ended=cursor.ended, round=cursor.round)
+    if cursor.file >= len(recorded.files) or cursor.chunk >= max(1, digest.count(recorded.files[cursor.file].size)):
+        return cursor._replace(file=0, chunk=0, since=0.0, unread=0)
+    return cursor

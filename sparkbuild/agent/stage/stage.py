@@ -95,14 +95,14 @@ class _Staging:
 
     def _ledger(self) -> Ledger:
         try:
-            found = ledger.read(self.dst)
+            recorded = ledger.read(self.dst)
         except ledger.LedgerError as error:
             self.reporter.log(f"the ledger in {self.dst} is unreadable: {error}")
             self.lost = True
             return _NOTHING
-        owner = ownership.read(self.dst) if found is None and not self.draft.is_there() else None
+        owner = ownership.read(self.dst) if recorded is None and not self.draft.is_there() else None
         self.lost = owner is not None and owner.staged_at > 0
-        return found or _NOTHING
+        return recorded or _NOTHING
 
     def run(self) -> StageResult:
         """See `run` above."""
@@ -165,10 +165,10 @@ class _Staging:
         self.wanted.files.clear()
         if maker.written:
             self._check_source(seen, maker)
-        made = self._close_up(records, proven)
+        written = self._close_up(records, proven)
         return {
             "bytes": maker.written,
-            "total": made.total,
+            "total": written.total,
             "files": len(records),
             "copied": maker.copied,
             "adopted": adopted,
@@ -177,7 +177,7 @@ class _Staging:
             "links": linked_anew,
             "read": self.meter.read,
             "received": self.meter.received,
-            "about": made.about,
+            "about": written.about,
         }
 
     def _refuse_detours(self) -> None:
@@ -208,7 +208,7 @@ class _Staging:
     def _check_room(self, tasks: list[Task], gone: list[str], keep: set[str]) -> None:
         need = sum(task.room for task in tasks)
         back = sum(task.reclaim for task in tasks) + folder.leftovers(self.dst, keep)
-        back += sum(found.st_blocks * 512 for found in map(os.lstat, self._paths(gone)) if found.st_nlink == 1)
+        back += sum(status.st_blocks * 512 for status in map(os.lstat, self._paths(gone)) if status.st_nlink == 1)
         free, min_free = folder.room(self.dst), int(self.request.get("min_free") or 0)
         if need and free + back - need < min_free:
             owner = self.request.get("owner")
@@ -237,9 +237,9 @@ class _Staging:
             return seen.st_size != item.size or not strangers.proven(path, item, adopter)
 
         ours = {*self.known, *(link.name for link in self.links)}
-        found = strangers.in_the_way(self.dst, self.wanted, ours, differs)
-        if found:
-            raise strangers.refused(self.dst, found, self.wanted)
+        in_the_way = strangers.in_the_way(self.dst, self.wanted, ours, differs)
+        if in_the_way:
+            raise strangers.refused(self.dst, in_the_way, self.wanted)
 
     def _adopt(self, tasks: list[Task], gone: list[str]) -> list[str]:
         """Note when files of others were found and are kept. From such a folder nothing is taken away: what of it they
@@ -296,10 +296,10 @@ class _Staging:
         streams = min(self.streams, len(todo))
         copier = Copier(self.algorithm, Buffers(streams), self.stop, work.moved)
         maker = Maker(self.dst, copier, self.opener, self.draft, tight=self._is_tight(todo))
-        made = iter(each(streams, todo, maker.make, self.stop))
+        results = iter(each(streams, todo, maker.make, self.stop))
         records, proven = [], {}
         for task in tasks:
-            record, stamp = (task.record, task.stamp) if task.record and task.stamp else next(made)
+            record, stamp = (task.record, task.stamp) if task.record and task.stamp else next(results)
             records.append(record)
             proven[record.name] = stamp
         return records, proven, maker
@@ -323,13 +323,13 @@ class _Staging:
         old = {*self.known, *(link.name for link in self.links)}
         folder.sweep(self.dst, old - names)  # a killed run may have removed files, and not yet their folders
         fields = (self.request["key"], self.request["parts"], self.algorithm, tuple(records))
-        made = Ledger(*fields, links=pointers, about=self.wanted.about)
-        same = made == self.before._replace(at=made.at, seal=made.seal)
-        made = self.before if same and os.path.lexists(ledger.path_of(self.dst)) else ledger.write(self.dst, made)
-        stamps.write(self.dst, made, proven)
+        new = Ledger(*fields, links=pointers, about=self.wanted.about)
+        same = new == self.before._replace(at=new.at, seal=new.seal)
+        new = self.before if same and os.path.lexists(ledger.path_of(self.dst)) else ledger.write(self.dst, new)
+        stamps.write(self.dst, new, proven)
         self.draft.end()
         folder.clear_leftovers(self.dst, set())
-        return made
+        return new
 
     def _paths(self, names: list[str]) -> list[str]:
         return [f"{self.dst}/{name}" for name in names]

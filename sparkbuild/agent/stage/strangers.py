@@ -30,7 +30,7 @@ def in_the_way(dst: str, file_set: FileSet, ours: Collection[str], differs: Diff
     says whether the file at a path has other content than a wanted one.
     """
     by_name = {item.name: item for item in file_set.files}
-    found = []
+    names = []
     for item in file_set.files:
         if item.name not in ours and item.identity.get("kind") != "hub-blob":
             seen = _standing(dst, item.name)
@@ -38,7 +38,7 @@ def in_the_way(dst: str, file_set: FileSet, ours: Collection[str], differs: Diff
             if seen is not None and (
                 stat.S_ISLNK(seen.st_mode) or (differs(path, item, seen) and not _says(path, item, seen))
             ):
-                found.append(item.name)
+                names.append(item.name)
     for link in file_set.links:
         seen = _standing(dst, link.name) if link.name not in ours and links.problem(dst, link) else None
         if seen is None:
@@ -50,8 +50,8 @@ def in_the_way(dst: str, file_set: FileSet, ours: Collection[str], differs: Diff
             item_of = by_name.get(os.path.normpath(os.path.join(os.path.dirname(link.name), link.text)))
             other = item_of is None or differs(path, item_of, seen)
         if other:
-            found.append(link.name)
-    return sorted(found)
+            names.append(link.name)
+    return sorted(names)
 
 
 def proven(path: str, item: Wanted, adopter: Adopter) -> bool:
@@ -125,9 +125,9 @@ def _standing(dst: str, name: str) -> os.stat_result | None:
     if folder.through_link(dst, name):
         return None
     try:
-        found = os.lstat(f"{dst}/{name}")
+        status = os.lstat(f"{dst}/{name}")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and not found.st_size):
+    if stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and not status.st_size):
         return None
-    return found
+    return status

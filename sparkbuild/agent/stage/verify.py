@@ -63,13 +63,13 @@ def observe(query: StagedQuery, moved: Moved | None = None) -> StagedFact | NotS
                 "closed": modes.closed(dst),
             }
     try:
-        made = ledger.read(dst)
+        recorded = ledger.read(dst)
     except ledger.LedgerError as error:
         text = f"the ledger in {dst} is unreadable: {error}"
         fact = _not_staged(query, "")
         fact["problem"] = text
         return fact
-    if made is None:
+    if recorded is None:
         fact = _not_staged(query, folder.busy(dst))
         fact["begun"] = os.path.lexists(Draft(dst).path)
         if eviction := evicted.told(store, dst):
@@ -77,12 +77,12 @@ def observe(query: StagedQuery, moved: Moved | None = None) -> StagedFact | NotS
         if last := before(store, query.get("of", ""), dst):
             fact["before"], fact["here"] = last, last == dst
         return fact
-    if query.get("key") not in (None, "", made.key):
-        return {**_fact(made, [], _Checked(), 0), **_expected(query, made)}
-    seen = _Look(dst, made, moved or (lambda _size: None), query).result()
+    if query.get("key") not in (None, "", recorded.key):
+        return {**_fact(recorded, [], _Checked(), 0), **_expected(query, recorded)}
+    seen = _Look(dst, recorded, moved or (lambda _size: None), query).result()
     seen["closed"] = modes.closed(dst)
     if seen["problems"] or query.get("source"):
-        seen["refused"] = _expected(query, made)["refused"]
+        seen["refused"] = _expected(query, recorded)["refused"]
     return seen
 
 
@@ -91,10 +91,10 @@ def _not_staged(query: StagedQuery, busy: str) -> NotStaged:
     return {"present": False, "busy": busy, **_expected(query, None)}  # type: ignore[typeddict-item]
 
 
-def _expected(query: StagedQuery, made: Ledger | None) -> Expected:
+def _expected(query: StagedQuery, recorded: Ledger | None) -> Expected:
     from sparkbuild.agent.stage import forecast  # noqa: PLC0415 - 5 ms, and most looks find all as it should be
 
-    return forecast.expected(query, made)
+    return forecast.expected(query, recorded)
 
 
 def run(request: StagedQuery, reporter: Reporter) -> StagedFact | NotStaged:
@@ -123,13 +123,13 @@ class _Checked:
         self.whole: list[str] = []
 
 
-def _fact(made: Ledger, problems: list[Problem], checked: _Checked, beside: int) -> StagedFact:
+def _fact(recorded: Ledger, problems: list[Problem], checked: _Checked, beside: int) -> StagedFact:
     return {
         "present": True,
-        "key": made.key,
-        "parts": made.parts,
-        "about": made.about,
-        "bytes": made.total,
+        "key": recorded.key,
+        "parts": recorded.parts,
+        "about": recorded.about,
+        "bytes": recorded.total,
         "problems": problems,
         "to_write": sum(problem["bytes"] for problem in problems),
         "beside": beside,
@@ -140,18 +140,18 @@ def _fact(made: Ledger, problems: list[Problem], checked: _Checked, beside: int)
 class _Look:
     """One look at one folder."""
 
-    def __init__(self, dst: str, made: Ledger, moved: Moved, query: StagedQuery) -> None:
-        self.dst, self.made, self.moved, self.query = dst, made, moved, query
+    def __init__(self, dst: str, recorded: Ledger, moved: Moved, query: StagedQuery) -> None:
+        self.dst, self.made, self.moved, self.query = dst, recorded, moved, query
         self.access = Access(query.get("store", ""), dst)
         self.full, self.linked = bool(query.get("full")), bool(query.get("linked"))
         self.guard = threading.Lock()
         self.checked = _Checked()
         self.problems: list[Problem] = []
         self.beside = 0
-        self.known = stamps.read(dst, made)
+        self.known = stamps.read(dst, recorded)
         self.proven: dict[str, stamps.Stamp] = {}
-        self.titles = Titles(made.links)
-        names = (*(record.name for record in made.files), *(link.name for link in made.links))
+        self.titles = Titles(recorded.links)
+        names = (*(record.name for record in recorded.files), *(link.name for link in recorded.links))
         self.detours = way.detours(dst, names)
 
     def result(self) -> StagedFact:
@@ -176,45 +176,45 @@ class _Look:
         if step:
             self._problem(record, way.out_of_place(self.dst, step, self.detours[step]), 0)
             return False
-        found, text = content.standing(f"{self.dst}/{record.name}")
-        if found is None:
+        status, text = content.standing(f"{self.dst}/{record.name}")
+        if status is None:
             self._problem(record, text, record.data)
             return False
-        if found.st_nlink > 1 and not self.linked:
-            text = f"has {found.st_nlink} names (hard links): a write to another one would change it"
-            self.beside += found.st_blocks * 512
+        if status.st_nlink > 1 and not self.linked:
+            text = f"has {status.st_nlink} names (hard links): a write to another one would change it"
+            self.beside += status.st_blocks * 512
             self._problem(record, text, record.data)
             return False
-        stamp = stamps.of(found)
-        text, size = self.access.problem(found), 0 if self.access.can_mend(found) else record.data
-        if not text and found.st_nlink > 1 and self.known.get(record.name) != stamp:
-            is_source = overlap.was_read_from(found, record, self.query.get("what"), self.query.get("store", ""))
+        stamp = stamps.of(status)
+        text, size = self.access.problem(status), 0 if self.access.can_mend(status) else record.data
+        if not text and status.st_nlink > 1 and self.known.get(record.name) != stamp:
+            is_source = overlap.was_read_from(status, record, self.query.get("what"), self.query.get("store", ""))
             text, size = "is a hard link of its source: a write to one changes both" if is_source else "", record.data
         if text:
             self._problem(record, text, size)
             return False
-        if self.full or self.known.get(record.name) != stamp or found.st_size != record.size:
-            stamps.let_settle(found)
+        if self.full or self.known.get(record.name) != stamp or status.st_size != record.size:
+            stamps.let_settle(status)
             self._read_whole(record)
             return False
         self.proven[record.name] = stamp
         return True
 
     def _read_whole(self, record: Record, *, remember: bool = True) -> None:
-        found = content.check(f"{self.dst}/{record.name}", record, self._moved)
+        checked = content.check(f"{self.dst}/{record.name}", record, self._moved)
         self.checked.whole.append(record.name)
-        if found.text:
-            self._problem(record, found.text, self._to_mend(record, found))
-        elif found.stat is not None and remember:
-            self.proven[record.name] = stamps.of(found.stat)
+        if checked.text:
+            self._problem(record, checked.text, self._to_mend(record, checked))
+        elif checked.stat is not None and remember:
+            self.proven[record.name] = stamps.of(checked.stat)
         elif not remember:  # right when read again: a cable or memory fault, not to be passed over in silence
             self._problem(record, "was read wrong once and right once: check the disk of this node", 0)
 
-    def _to_mend(self, record: Record, found: Found) -> int:
+    def _to_mend(self, record: Record, checked: Found) -> int:
         """Bytes that mending writes: what has more names is left to these, and is made anew beside them."""
         there, _ = content.standing(f"{self.dst}/{record.name}")
         if there is None or there.st_nlink == 1:
-            return _bytes_of(record, found)
+            return _bytes_of(record, checked)
         self.beside += there.st_blocks * 512
         return record.data
 
@@ -245,9 +245,9 @@ class _Look:
         self.problems.append({"file": record.name, "text": f"{self.titles.of(record.name)} {text}", "bytes": size})
 
 
-def _bytes_of(record: Record, found: Found) -> int:
+def _bytes_of(record: Record, checked: Found) -> int:
     shape = Shape(record.size, record.extents)
-    return sum(map(shape.weight, found.bad))
+    return sum(map(shape.weight, checked.bad))
 
 
 def _picks(files: list[Record]) -> tuple[list[Piece], list[Piece]]:
