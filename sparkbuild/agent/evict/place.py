@@ -11,9 +11,9 @@ from types import TracebackType
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import content, stamps, way
 from sparkbuild.agent.ledger.ledger import Record
-from sparkbuild.agent.wire.layout import OURS
+from sparkbuild.agent.wire.layout import DRAFT_FILE, LOCK, NAMES_FILE, OURS
 
-_DRAFTS = ("draft.jsonl", "names.json")  # know the rest, so they go last
+_DRAFTS = (DRAFT_FILE, NAMES_FILE)  # know the rest, so they go last
 
 
 class Place:
@@ -76,7 +76,7 @@ class Place:
     def unlink_ours(self) -> int:
         """Remove what we keep beside the data, but the lock that is held."""
         freed = 0
-        names = [name for name in self.held.listdir(OURS) if name != "lock"]
+        names = [name for name in self.held.listdir(OURS) if name != LOCK]
         for name in sorted(names, key=lambda name: name in _DRAFTS):
             status = self.held.lstat(f"{OURS}/{name}")
             if status is not None and not stat.S_ISDIR(status.st_mode):
@@ -108,7 +108,7 @@ class Place:
 
     def close_up(self) -> None:
         """The lock, which others look at again when they waited for it, our folder, and the folder, if it is empty."""
-        self.held.unlink(f"{OURS}/lock")
+        self.held.unlink(f"{OURS}/{LOCK}")
         if self.held.rmdir(OURS):
             with Held(os.path.dirname(self.dst)) as above:
                 above.rmdir(os.path.basename(self.dst))

@@ -21,9 +21,9 @@ from sparkbuild.agent.ledger.ledger import (
     plain,
     small_file,
 )
-from sparkbuild.agent.wire.layout import OURS
+from sparkbuild.agent.wire.layout import DRAFT_FILE, OURS
 
-_NAME = f"{OURS}/draft.jsonl"
+_NAME = f"{OURS}/{DRAFT_FILE}"
 
 
 class Draft:

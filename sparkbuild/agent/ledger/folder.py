@@ -13,11 +13,11 @@ from sparkbuild.agent.disk.held import FOLDER, Held
 from sparkbuild.agent.disk.lock import holder, is_still, take, try_take
 from sparkbuild.agent.ledger import way
 from sparkbuild.agent.ledger.ledger import safe_name
-from sparkbuild.agent.wire.layout import OURS
+from sparkbuild.agent.wire.layout import LOCK, OURS, OWNER_FILE
 from sparkbuild.agent.wire.protocol import AgentError
 
 OUT_OF_PLACE = "what sparkbuild keeps beside staged data has something else in its place"
-_LOCK = f"{OURS}/lock"
+_LOCK = f"{OURS}/{LOCK}"
 _WAITS = 3.0  # seconds for which a note of `waiting` holds
 _LEFTOVERS = (".part", ".chunks", ".tmp", ".link")
 
@@ -45,14 +45,14 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
             raise
         try:
             take(fd, waiting)
-            if is_still(fd, f"{ours}/lock"):
+            if is_still(fd, f"{ours}/{LOCK}"):
                 since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"pid {os.getpid()} since {since}\n".encode(), 0)
                 try:
                     yield
                 except BaseException:
-                    if is_still(fd, f"{ours}/lock") and not begun(dst):
+                    if is_still(fd, f"{ours}/{LOCK}") and not begun(dst):
                         with Held(dst) as held:
                             held.unlink(_LOCK)
                         _unmake([ours, *new])
@@ -67,7 +67,7 @@ def begun(dst: str) -> bool:
     be.
     """
     try:
-        return any(name not in ("lock", "owner.json") for name in os.listdir(f"{dst}/{OURS}"))
+        return any(name not in (LOCK, OWNER_FILE) for name in os.listdir(f"{dst}/{OURS}"))
     except (FileNotFoundError, NotADirectoryError):
         return False
 
@@ -122,7 +122,7 @@ def busy(dst: str) -> str:
     """Who is changing the folder now, "" when nobody is."""
     try:
         with questions.asking(dst):
-            fd = os.open(f"{dst}/{OURS}/lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(f"{dst}/{_LOCK}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return ""
     try:
@@ -137,13 +137,13 @@ def waiting(dst: str) -> None:
     """
     until = time.time() + _WAITS
     with suppress(OSError):
-        os.utime(f"{dst}/{OURS}/lock", (until, until), follow_symlinks=False)
+        os.utime(f"{dst}/{_LOCK}", (until, until), follow_symlinks=False)
 
 
 def waits(dst: str) -> bool:
     """Whether who changes the folder waits for another node now."""
     try:
-        return 0 < os.lstat(f"{dst}/{OURS}/lock").st_mtime - time.time() <= _WAITS
+        return 0 < os.lstat(f"{dst}/{_LOCK}").st_mtime - time.time() <= _WAITS
     except OSError:
         return False
 

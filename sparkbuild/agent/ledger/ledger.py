@@ -18,13 +18,13 @@ from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import dump
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH, count
-from sparkbuild.agent.wire.layout import LEDGER as VERSION, OURS
+from sparkbuild.agent.wire.layout import LEDGER as VERSION, LEDGER_FILE, OURS
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.sources import About, Parts
 
 FORMAT = "sparkbuild-ledger"
-_NAME = f"{OURS}/ledger.json"
+_NAME = f"{OURS}/{LEDGER_FILE}"
 LIMIT = 64 << 20  # bytes of a ledger that anyone would read
 _BLOCK = 1 << 20  # bytes
 _HEX = re.compile(r"[0-9a-f]{64}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from sparkbuild.agent.disk.files import dump
 from sparkbuild.agent.disk.held import Held, is_path
 from sparkbuild.agent.ledger.ledger import LedgerError, safe_name, small_file
-from sparkbuild.agent.wire.layout import EXPORT as VERSION, OURS
+from sparkbuild.agent.wire.layout import EXPORT as VERSION, MOUNTS_FILE, NAMES_FILE, OURS
 
 if TYPE_CHECKING:
     from sparkbuild.agent.ledger.stamps import Stamp
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparkbuild.agent.wire.sources import Parts
 
 FORMAT = "sparkbuild-export"
-_NAME, _DRAFT = f"{OURS}/mounts.json", f"{OURS}/names.json"
+_NAME, _DRAFT = f"{OURS}/{MOUNTS_FILE}", f"{OURS}/{NAMES_FILE}"
 _TEXTS = {"mounts": ("source", "target"), "files": ("name", "of"), "pointers": ("name", "text"), "sources": ("folder",)}
 _LISTS = ("sources", "files", "pointers", "empty", "mounts")
 

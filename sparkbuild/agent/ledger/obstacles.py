@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import is_in
 from sparkbuild.agent.ledger import folder, index, ledger, mountlist, ownership
+from sparkbuild.agent.ledger.part import ENDS
 from sparkbuild.agent.machine import denied, oserrors
 from sparkbuild.agent.machine.mounts import recorded_mount
-from sparkbuild.agent.wire.layout import OURS
+from sparkbuild.agent.wire.layout import BESIDE, LOCK, OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staged import ClaimRequest
-
-# Files that are kept in `.sparkbuild`, and how the names of others there end.
-NAMES = ("draft.jsonl", "ledger.json", "lock", "mounts.json", "names.json", "owner.json", "scrub.json", "stamps.json")
-_ENDS = (".part", ".chunks")
 
 
 def blocked(request: ClaimRequest, dst: str) -> AgentError | None:
@@ -64,7 +61,7 @@ def closed(dst: str, store: str) -> AgentError | None:
     near = denied.nearest(dst)
     if not os.path.isdir(near):
         return None  # what is in the way is told as such
-    for path in (near, f"{dst}/{OURS}", f"{dst}/{OURS}/lock"):
+    for path in (near, f"{dst}/{OURS}", f"{dst}/{OURS}/{LOCK}"):
         if not os.path.exists(path):
             continue
         needed = os.W_OK | os.X_OK if os.path.isdir(path) else os.W_OK
@@ -101,4 +98,4 @@ def misplaced(dst: str) -> AgentError | None:
 
 
 def _is_file_of_ours(name: str) -> bool:
-    return name in NAMES or name.endswith(_ENDS)
+    return name in BESIDE or name.endswith(ENDS)

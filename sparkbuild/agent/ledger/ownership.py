@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from sparkbuild.agent.disk.files import dump, read_json
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import index
-from sparkbuild.agent.wire.layout import OURS
+from sparkbuild.agent.wire.layout import OURS, OWNER_FILE
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire import staged
 
 FORMAT = "sparkbuild-owner/v1"
-_NAME = f"{OURS}/owner.json"
+_NAME = f"{OURS}/{OWNER_FILE}"
 _LONGEST = 64 << 10  # bytes of a record that anyone would read
 
 

@@ -19,14 +19,14 @@ from sparkbuild.agent.disk.files import dump
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import way
 from sparkbuild.agent.ledger.ledger import Ledger, path_of as ledger_path, small_file
-from sparkbuild.agent.wire.layout import OURS
+from sparkbuild.agent.wire.layout import OURS, STAMPS_FILE
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.sources import About
 
 FORMAT, VERSION = "sparkbuild-stamps", 2
-_NAME = f"{OURS}/stamps.json"
-_TICK = 0.02  # seconds; a kernel's file clock may stand still for 10 ms, and two writes within look like one
+_NAME = f"{OURS}/{STAMPS_FILE}"
+TICK = 0.02  # seconds; a kernel's file clock may stand still for 10 ms, and two writes within look like one
 
 Stamp = list[int]
 _Cache = Mapping[str, Any]  # as it lies there: whoever reads of it is prepared for anything
@@ -115,5 +115,5 @@ def write(dst: str, ledger: Ledger, stamps: dict[str, Stamp]) -> None:
 def let_settle(stat: os.stat_result) -> None:
     """Wait until a change of the file would move its ctime, so that the stamp to be taken cannot hide one."""
     age = time.time() - stat.st_ctime_ns / 1e9
-    if 0 <= age < _TICK:  # a ctime from the future: the clock was set back, nothing to wait for
-        time.sleep(_TICK - age)
+    if 0 <= age < TICK:  # a ctime from the future: the clock was set back, nothing to wait for
+        time.sleep(TICK - age)

@@ -21,7 +21,8 @@ from sparkbuild.agent.ledger.digest import CHUNK, WIDTH
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import Identity, Record
 from sparkbuild.agent.ledger.part import stem
-from sparkbuild.agent.wire.layout import OURS
+from sparkbuild.agent.ledger.stamps import TICK
+from sparkbuild.agent.wire.layout import DRAFT_FILE, LOCK, OURS
 
 GRACE = 2.0  # seconds without anybody at work in the folder, after which nothing more comes
 PENDING = 3600.0  # seconds in which announced work may begin: it may wait for its turn, and its plan comes first
@@ -53,12 +54,12 @@ class Offer:
 
     def __init__(self, dst: str, key: str, *, expected: bool) -> None:
         self._dst, self._key, self._expected = dst, key, expected
-        self._began = time.time() - 0.02  # a file's time is that of the last tick
+        self._began = time.time() - TICK  # a file's time is that of the last tick
         self._start = self._moved = time.monotonic()
         self._held = self._start - GRACE
         self._looked, self._coming, self._seen, self._signs = 0.0, True, False, 0
         self.waits = False  # who is at work in the folder waits for another node
-        self._lock = f"{dst}/{OURS}/lock"  # written by whoever begins to work there
+        self._lock = f"{dst}/{OURS}/{LOCK}"  # written by whoever begins to work there
         self._lock_before = _state(self._lock)
         self._awaited = AWAITED[0] + (AWAITED[1] - AWAITED[0]) * int.from_bytes(os.urandom(2), "big") / 65536
         self._guard = threading.Lock()
@@ -147,7 +148,7 @@ class Offer:
         now = time.monotonic()
         if now < self._again:
             return
-        state = _state(ledger.path_of(self._dst)), _state(f"{self._dst}/{OURS}/draft.jsonl")
+        state = _state(ledger.path_of(self._dst)), _state(f"{self._dst}/{OURS}/{DRAFT_FILE}")
         if state == self._read:
             return
         try:
@@ -201,7 +202,7 @@ def _signs(ours: str) -> int:
     """When anything was last written by who stages. The lock says only that somebody is there, see `folder.waiting`."""
     try:
         with os.scandir(ours) as entries:
-            others = (entry for entry in entries if entry.name != "lock")
+            others = (entry for entry in entries if entry.name != LOCK)
             return max((entry.stat(follow_symlinks=False).st_mtime_ns for entry in others), default=0)
     except OSError:
         return 0

@@ -24,7 +24,7 @@ from sparkbuild.agent.ledger.ledger import Ledger, LedgerError, Record, small_fi
 from sparkbuild.agent.ledger.shape import Shape
 from sparkbuild.agent.ledger.titles import Titles
 from sparkbuild.agent.machine.idle import be_idle
-from sparkbuild.agent.wire.layout import OURS
+from sparkbuild.agent.wire.layout import OURS, SCRUB_FILE
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sparkbuild.agent.wire.staged import NamedProblem, Scrubbed, ScrubRequest, ScrubResult
 
 FORMAT = "sparkbuild-scrub/v1"
-_NAME = f"{OURS}/scrub.json"
+_NAME = f"{OURS}/{SCRUB_FILE}"
 LIMIT = 20_000_000_000
 _EVERY = 64  # chunks between two writings of the cursor
 
