@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.source.fileset import FileSet
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.plan import of_what
@@ -44,7 +45,7 @@ def check(what: What, store: str, dst: str, before: dict[str, int]) -> None:
         return
     archives = Archives()
     try:
-        file_set = of_what(what, store, dst, archives)
+        file_set = of_what(what, store, inside(store, dst), archives)
     finally:
         archives.close()
     now = seen(file_set)

@@ -311,7 +311,7 @@ class _Staging:
 
     def _check_source(self, seen: dict[str, int], maker: Maker) -> None:
         try:
-            unchanged.check(self.request["what"], self.store, self.dst, seen)
+            unchanged.check(self.request["what"], self.store, self.request["dst"], seen)
         except unchanged.ChangedError as error:
             maker.forget(error.names)
             raise
