@@ -82,17 +82,8 @@ class NoInventory(Absent):
 
 INVENTORY: Look[InventoryAsk, InventoryFact | NoInventory] = Look("inventory", InventoryFact, NoInventory)
 
-_For = TypedDict("_For", {"for": str}, total=False)  # a word of Python
-
-
-class _EvictAsk(TypedDict):
-    dsts: list[str]
-
-
-class EvictAsk(_EvictAsk, _For, total=False):
-    """Folders to remove, what room is made `for`, and folders that are never to be removed."""
-
-    keep: list[str]
+# folders to remove, what room is made "for" (a word of Python), and folders that are never to be removed
+EvictAsk = TypedDict("EvictAsk", {"dsts": list[str], "for": str, "keep": list[str]})
 
 
 class EvictRequest(EvictAsk, Placed):

@@ -11,42 +11,33 @@ Parts = Mapping[str, Any]  # of a key: only compared, and shown part by part, so
 Split = str | Sequence[Sequence[int]] | Mapping[str, Sequence[Sequence[int]]]
 
 
-class _Artifact(TypedDict):
-    kind: Literal["artifact"]
-    archive: str
-    members: list[str]
-
-
-class Artifact(_Artifact, total=False):
-    """An artifact of the store: its path there, globs over the names in it, its sha256 in hex, and what it is called
-    (an archive by its ending), by default as the path ends.
+class Artifact(TypedDict):
+    """An artifact of the store: its path there, what it is called (an archive by its ending), globs over the names in
+    it, and its sha256 in hex.
     """
 
+    kind: Literal["artifact"]
+    archive: str
     name: str
+    members: list[str]
     sha256: str
 
 
-class _Folder(TypedDict):
-    kind: Literal["folder"]
-    path: str
-
-
-class Folder(_Folder, total=False):
+class Folder(TypedDict):
     """A plain folder; globs over paths in it: `members` (all when empty), and of these not `skip`."""
 
+    kind: Literal["folder"]
+    path: str
     members: list[str]
     skip: list[str]
 
 
-class _HubMirror(TypedDict):
+class HubMirror(TypedDict):
+    """One revision (a ref or a commit) of "org/name" in a folder that has models--*, without what `skip` names."""
+
     kind: Literal["hub-mirror"]
     cache: str
     repo: str
-
-
-class HubMirror(_HubMirror, total=False):
-    """One revision (a ref or a commit) of "org/name" in a folder that has models--*, without what `skip` names."""
-
     revision: str
     skip: list[str]
 
@@ -56,6 +47,8 @@ class _Rows(TypedDict):
     split: Split
     tp: int
     rank: int
+    layers: list[int]
+    revision: str
 
 
 class Rows(_Rows, total=False):
@@ -66,8 +59,6 @@ class Rows(_Rows, total=False):
     model: str
     cache: str
     repo: str
-    revision: str
-    layers: list[int]
     complete_shard: bool
 
 
@@ -82,28 +73,22 @@ class ListedSource(TypedDict, total=False):
     id: str
 
 
-class _ListedFile(TypedDict):
+class ListedFile(TypedDict, total=False):
+    """A file that is named one by one, and what is known of it; extents are half-open ranges of bytes."""
+
     name: str
     source: ListedSource
-
-
-class ListedFile(_ListedFile, total=False):
-    """A file that is named one by one; extents are half-open ranges of bytes."""
-
     size: int
     sha256: str
     sha1: str
     extents: list[tuple[int, int]]
 
 
-class _Listed(TypedDict):
-    kind: Literal["list"]
-    files: list[ListedFile]
-
-
-class Listed(_Listed, total=False):
+class Listed(TypedDict):
     """Files one by one, and links {"name", "text"}."""
 
+    kind: Literal["list"]
+    files: list[ListedFile]
     links: list[dict[str, str]]
 
 

@@ -146,6 +146,12 @@ VERIFY: Verb[StagedAsk, StagedFact | NotStaged] = Verb("verify", StagedFact, Not
 class _StageAsk(Claim):
     parts: Parts
     what: What
+    verify: str
+    full: bool
+    min_free: int
+    bwlimit: int
+    linked: bool
+    task: str
 
 
 class StageAsk(_StageAsk, total=False):
@@ -154,14 +160,8 @@ class StageAsk(_StageAsk, total=False):
     `task` is what doit calls it.
     """
 
-    verify: str
-    full: bool
-    min_free: int
-    bwlimit: int
     streams: int
-    linked: bool
     peers: Peers
-    task: str
 
 
 class StageRequest(StageAsk, Placed):
@@ -187,23 +187,17 @@ class StageResult(TypedDict):
 STAGE: Verb[StageAsk, StageResult] = Verb("stage", StageResult)
 
 
-class _ScrubFolder(TypedDict):
-    dst: str
-
-
-class ScrubFolder(_ScrubFolder, total=False):
+class ScrubFolder(TypedDict):
     """A folder to be read, and the key that its ledger is to have ("": any)."""
 
+    dst: str
     key: str
 
 
-class _ScrubAsk(TypedDict):
-    folders: list[ScrubFolder]
-
-
-class ScrubAsk(_ScrubAsk, total=False):
+class ScrubAsk(TypedDict):
     """`limit`: bytes to read in all."""
 
+    folders: list[ScrubFolder]
     limit: int
 
 

@@ -175,8 +175,8 @@ def carry_out(session: Session, made: Plan, say: Say) -> None:
 
     def evict(node: str) -> list[Evicted]:
         tasks = [task for eviction in found if eviction.need.node == node for task in eviction.need.tasks]
-        request: EvictAsk = {"dsts": [folder.dst for folder in by_node[node]], "for": ", ".join(tasks)}
-        request["keep"] = sorted(_wanted(session, made, node))
+        keep, dsts = sorted(_wanted(session, made, node)), [folder.dst for folder in by_node[node]]
+        request: EvictAsk = {"dsts": dsts, "for": ", ".join(tasks), "keep": keep}
         return call(session.nodes.agent(node), EVICT, request)["folders"]
 
     refused = []
