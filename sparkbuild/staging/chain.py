@@ -55,7 +55,7 @@ class Chains:
         with self._guard:
             chain = self._open.setdefault(key, _Chain(self._nodes, key))
             chain.users += 1
-            whole = dict.fromkeys([*self._whole.get(key, {}), *(_Member(*one) for one in holders)])
+            whole = dict.fromkeys([*self._whole.get(key, {}), *(_Member(*holder) for holder in holders)])
         whole.pop(member, None)
         try:
             with chain.seat(member, tuple(whole), run.note) as seat:
@@ -155,7 +155,7 @@ class _Chain:
         those before it; the first of all where its wire is fast enough for everyone. This machine last: the way from
         it is over ssh.
         """
-        posts = [post for one, post in self._posts.items() if one != member and post.alive]
+        posts = [post for other, post in self._posts.items() if other != member and post.alive]
         chain = posts[::-1]
         try:
             if len(posts) > 1 and self._ways.feeds_all(posts[0].node, member.node, len(posts)):

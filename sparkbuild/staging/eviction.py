@@ -98,8 +98,8 @@ def split(need: Need, could: int) -> tuple[list[Need], list[Need]]:
     """The tasks that will not fit though all that may go went, `could` bytes; and the others, whose business these are
     not: what such a one wants to stay free is not kept for it.
     """
-    lost = [one for one in need.singles if one.short > could]
-    return lost, [one for one in need.singles if one.short <= could]
+    lost = [single for single in need.singles if single.short > could]
+    return lost, [single for single in need.singles if single.short <= could]
 
 
 class Eviction(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class Eviction(msgspec.Struct, frozen=True):
     @property
     def back(self) -> int:
         """The bytes that what goes gives back."""
-        return sum(one.frees for one in self.chosen or ())
+        return sum(folder.frees for folder in self.chosen or ())
 
 
 def folders(node: str, found: Iterable[StagedFolder]) -> list[Folder]:
@@ -172,16 +172,16 @@ def choose(need: Need, candidates: Iterable[Folder]) -> tuple[Folder, ...] | Non
     """
     chosen: list[Folder] = []
     back = 0
-    for one in sorted(candidates, key=lambda one: (not one.orphan, one.used_at, one.dst)):
+    for folder in sorted(candidates, key=lambda folder: (not folder.orphan, folder.used_at, folder.dst)):
         if back >= need.short:
             break
-        if one.frees > 0:
-            chosen.append(one)
-            back += one.frees
+        if folder.frees > 0:
+            chosen.append(folder)
+            back += folder.frees
     if back < need.short:
         return None
-    for one in reversed(chosen[:]):  # a big one that came late may make an earlier one needless
-        if back - one.frees >= need.short:
-            chosen.remove(one)
-            back -= one.frees
+    for folder in reversed(chosen[:]):  # a big one that came late may make an earlier one needless
+        if back - folder.frees >= need.short:
+            chosen.remove(folder)
+            back -= folder.frees
     return tuple(chosen)
