@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.exports import ExportFact, NotExported
 from sparkbuild.agent.wire.sources import Parts
-from sparkbuild.agent.wire.staged import Scrubbed
+from sparkbuild.agent.wire.staged import NotStaged, Scrubbed, StagedFact
 from sparkbuild.core import units
 from sparkbuild.core.reasons import differences
 from sparkbuild.core.units import count
@@ -49,32 +50,38 @@ def looked(row: Row, parts: Parts, key: str, fact: StagedSeen) -> Row:
     if "unreachable" in fact:
         return _silent(row, fact["unreachable"])
     if not fact["present"]:
-        text = fact.get("problem") or (f"is being staged ({fact['busy']})" if fact.get("busy") else "")
-        return _bad(row, DAMAGED if fact.get("problem") else NOT_STAGED, [str(text)] if text else [])
+        return _absent(row, fact, NOT_STAGED, "staged")
     row.total, row.read = fact["bytes"], fact["checked"]["bytes"]
-    if fact["key"] != key:
-        texts = [reason.text for reason in differences(fact.get("parts") or {}, parts)]
-        return _bad(row, STALE, texts or ["its ledger has another key"])
-    if fact["problems"]:
-        return _bad(row, DAMAGED, [problem["text"] for problem in fact["problems"]])
-    if closed := words.closed(fact, row.folder):
+    right = fact["key"] == key and not fact["problems"]
+    if right and (closed := words.closed(fact, row.folder)):
         row.note = f"{units.size(row.total)}; {closed}"
-    return row
+    return _held(row, parts, key, fact, "ledger")
 
 
 def linked(row: Row, parts: Parts, key: str, fact: ExportSeen) -> Row:
-    """The row of an export by what the agent says of it. Of its files only names are looked at: their
-    content is that of the staged folders, which have rows of their own.
+    """The row of an export by what the agent says of it. Of its files only names are looked at: their content is that
+    of the staged folders, which have rows of their own.
     """
     if "unreachable" in fact:
         return _silent(row, fact["unreachable"])
     if not fact["present"]:
-        text = fact.get("problem") or (f"is being made ({fact['busy']})" if fact.get("busy") else "")
-        return _bad(row, DAMAGED if fact.get("problem") else NOT_MADE, [str(text)] if text else [])
+        return _absent(row, fact, NOT_MADE, "made")
     row.note = f"{count(fact['files'], 'file')}, {count(len(fact['mounts']), 'mount')}"
+    return _held(row, parts, key, fact, "manifest")
+
+
+def _absent(row: Row, fact: NotStaged | NotExported, state: str, doing: str) -> Row:
+    if problem := fact.get("problem"):
+        return _bad(row, DAMAGED, [problem])
+    busy = fact.get("busy")
+    return _bad(row, state, [f"is being {doing} ({busy})"] if busy else [])
+
+
+def _held(row: Row, parts: Parts, key: str, fact: StagedFact | ExportFact, record: str) -> Row:
+    """The row, held against what is wanted."""
     if fact["key"] != key:
         texts = [reason.text for reason in differences(fact.get("parts") or {}, parts)]
-        return _bad(row, STALE, texts or ["its manifest has another key"])
+        return _bad(row, STALE, texts or [f"its {record} has another key"])
     if fact["problems"]:
         return _bad(row, DAMAGED, [problem["text"] for problem in fact["problems"]])
     return row
