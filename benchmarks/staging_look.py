@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from sparkbuild.agent.ledger import digest, ledger, stamps
 from sparkbuild.agent.ledger.shape import Shape
+from sparkbuild.agent.wire.layout import OURS
 
 _LIMIT = 0.3  # seconds
 _ROUNDS = 7
@@ -78,7 +79,7 @@ def small_folders(work: Path, count: int) -> str:
 
 def _holes(dst: Path, names: list[str], size: int) -> Path:
     """A folder as staging leaves it, of files that are holes."""
-    (dst / ledger.OURS).mkdir(parents=True)
+    (dst / OURS).mkdir(parents=True)
     algorithm = digest.best()
     function = digest.function(algorithm)
     if function is None:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from sparkbuild.agent.ledger import index, ledger, obstacles, ownership
+from sparkbuild.agent.ledger import index, ledger, ownership
 from sparkbuild.agent.stage import scrub
-from sparkbuild.agent.wire import lanelabels, records
+from sparkbuild.agent.wire import lanelabels, layout, records
 from sparkbuild.agent.wire.receipts import ArchiveReceipt, GateResult, ImageReceipt
 from sparkbuild.core.state import Made
 from sparkbuild.workspace.recipes import folders
@@ -97,7 +97,7 @@ RECORDS = {
         *ledger.Record._fields,
         *ledger.Link._fields,
     ],
-    "## Beside staged data": [*ownership.Owner._fields, *scrub.Cursor._fields, *obstacles.NAMES],
+    "## Beside staged data": [*ownership.Owner._fields, *scrub.Cursor._fields, *layout.BESIDE],
 }
 
 

@@ -13,7 +13,9 @@ import pytest
 
 from sparkbuild.agent import wire
 from sparkbuild.agent.facts import OBSERVERS
+from sparkbuild.agent.ledger import index
 from sparkbuild.agent.main import VERBS
+from sparkbuild.agent.wire import inventory
 from sparkbuild.agent.wire.verbs import Absent, Look, Verb
 
 AGENT = Path(wire.__file__).parent.parent
@@ -25,6 +27,10 @@ def constants() -> Iterator[Any]:
         for value in vars(module).values():
             if isinstance(value, Verb | Look):
                 yield value
+
+
+def test_an_entry_of_the_index_is_told_as_it_is() -> None:
+    assert index.Entry.__annotations__.keys() == inventory.Entry.__annotations__.keys()
 
 
 def annotations(module: str, function: str) -> tuple[str, str]:
@@ -41,7 +47,7 @@ def annotations(module: str, function: str) -> tuple[str, str]:
 def test_what_the_agent_gives_is_what_the_caller_is_promised(word: Any) -> None:
     is_verb = isinstance(word, Verb)
     module, function = (VERBS[word], "run") if is_verb else (OBSERVERS[word], "observe")
-    shapes = {word.result} if is_verb else {word.fact, word.absent} - {Absent}
+    shapes = {word.result if is_verb else word.fact, word.absent or Absent} - {Absent}
     asked, given = annotations(module, function)
     assert "Any" not in asked
     assert given == "Fact" or {shape.__name__ for shape in shapes} <= set(given.split(" | "))

@@ -7,10 +7,16 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.exports import ExportFact, NotExported
+from sparkbuild.agent.wire.sources import Parts
+from sparkbuild.agent.wire.staged import NotStaged, Scrubbed, StagedFact
 from sparkbuild.core import units
 from sparkbuild.core.reasons import differences
 from sparkbuild.core.units import count
+from sparkbuild.nodes.unreached import Unreached
 from sparkbuild.staging import words
+from sparkbuild.staging.exports import ExportSeen
+from sparkbuild.staging.staged import StagedSeen
 
 OK, DAMAGED, NOT_STAGED, SILENT, STALE = "ok", "damaged", "not staged", "node silent", "other data"
 NOT_MADE = "not made"  # an export
@@ -39,48 +45,54 @@ class Row(msgspec.Struct):
         return {name: getattr(self, name) for name in self.__struct_fields__ if name != "note"}
 
 
-def looked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> Row:
-    """The row of a folder by the agent's fact (agent.stage.verify). `parts` and `key` are those that are wanted."""
+def looked(row: Row, parts: Parts, key: str, fact: StagedSeen) -> Row:
+    """The row of a folder by what the agent says of it. `parts` and `key` are those that are wanted."""
     if "unreachable" in fact:
-        return _silent(row, str(fact["unreachable"]))
+        return _silent(row, fact["unreachable"])
     if not fact["present"]:
-        text = fact.get("problem") or (f"is being staged ({fact['busy']})" if fact.get("busy") else "")
-        return _bad(row, DAMAGED if fact.get("problem") else NOT_STAGED, [str(text)] if text else [])
-    row.total, row.read = int(fact["bytes"]), int(fact["checked"]["bytes"])
-    if fact["key"] != key:
-        texts = [reason.text for reason in differences(fact.get("parts") or {}, parts)]
-        return _bad(row, STALE, texts or ["its ledger has another key"])
-    if fact["problems"]:
-        return _bad(row, DAMAGED, [str(problem["text"]) for problem in fact["problems"]])
-    if closed := words.closed(fact, row.folder):
+        return _absent(row, fact, NOT_STAGED, "staged")
+    row.total, row.read = fact["bytes"], fact["checked"]["bytes"]
+    right = fact["key"] == key and not fact["problems"]
+    if right and (closed := words.closed(fact, row.folder)):
         row.note = f"{units.size(row.total)}; {closed}"
-    return row
+    return _held(row, parts, key, fact, "ledger")
 
 
-def linked(row: Row, parts: dict[str, Any], key: str, fact: dict[str, Any]) -> Row:
-    """The row of an export by the agent's fact (agent.export.look). Of its files only names are looked at: their
-    content is that of the staged folders, which have rows of their own.
+def linked(row: Row, parts: Parts, key: str, fact: ExportSeen) -> Row:
+    """The row of an export by what the agent says of it. Of its files only names are looked at: their content is that
+    of the staged folders, which have rows of their own.
     """
     if "unreachable" in fact:
-        return _silent(row, str(fact["unreachable"]))
+        return _silent(row, fact["unreachable"])
     if not fact["present"]:
-        text = fact.get("problem") or (f"is being made ({fact['busy']})" if fact.get("busy") else "")
-        return _bad(row, DAMAGED if fact.get("problem") else NOT_MADE, [str(text)] if text else [])
+        return _absent(row, fact, NOT_MADE, "made")
     row.note = f"{count(fact['files'], 'file')}, {count(len(fact['mounts']), 'mount')}"
+    return _held(row, parts, key, fact, "manifest")
+
+
+def _absent(row: Row, fact: NotStaged | NotExported, state: str, doing: str) -> Row:
+    if problem := fact.get("problem"):
+        return _bad(row, DAMAGED, [problem])
+    busy = fact.get("busy")
+    return _bad(row, state, [f"is being {doing} ({busy})"] if busy else [])
+
+
+def _held(row: Row, parts: Parts, key: str, fact: StagedFact | ExportFact, record: str) -> Row:
+    """The row, held against what is wanted."""
     if fact["key"] != key:
         texts = [reason.text for reason in differences(fact.get("parts") or {}, parts)]
-        return _bad(row, STALE, texts or ["its manifest has another key"])
+        return _bad(row, STALE, texts or [f"its {record} has another key"])
     if fact["problems"]:
-        return _bad(row, DAMAGED, [str(problem["text"]) for problem in fact["problems"]])
+        return _bad(row, DAMAGED, [problem["text"] for problem in fact["problems"]])
     return row
 
 
-def scrubbed(row: Row, fact: dict[str, Any]) -> Row:
-    """The row of a folder by what the scrub says of it (agent.stage.scrub)."""
+def scrubbed(row: Row, fact: Scrubbed | Unreached) -> Row:
+    """The row of a folder by what the scrub says of it."""
     if "unreachable" in fact:
-        return _silent(row, str(fact["unreachable"]))
+        return _silent(row, fact["unreachable"])
     row.total, row.read, row.seconds = fact["total"], fact["read"], fact["seconds"]
-    texts = [str(problem["text"]) for problem in fact["problems"]]
+    texts = [problem["text"] for problem in fact["problems"]]
     if fact["state"] == "busy":
         return _bad(row, NOT_STAGED, ["is being staged"])
     if fact["state"] in {"absent", "other"}:
@@ -93,7 +105,7 @@ def scrubbed(row: Row, fact: dict[str, Any]) -> Row:
     return row
 
 
-def _round(fact: dict[str, Any]) -> str:
+def _round(fact: Scrubbed) -> str:
     if not fact["total"]:
         return ""
     total = units.size(fact["total"])

@@ -63,10 +63,10 @@ def look(agent: Agent, node: str, what: Look[Ask, Told], query: Ask) -> Told:
 
 def look_everywhere(
     agent: Callable[[str], Agent], what: Look[Ask, Told], queries: Mapping[str, Ask]
-) -> dict[str, Told | Absent | Unreached]:
+) -> dict[str, Told | Unreached]:
     """`survey` with the shapes of what is looked at."""
     asked = {node: {"scheme": what, **cast("Mapping[str, Any]", query)} for node, query in queries.items()}
-    return cast("dict[str, Told | Absent | Unreached]", survey(agent, asked))
+    return cast("dict[str, Told | Unreached]", survey(agent, asked))
 
 
 def survey(agent: Callable[[str], Agent], queries: Mapping[str, Mapping[str, Any]]) -> dict[str, Fact]:

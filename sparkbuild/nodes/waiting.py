@@ -11,13 +11,13 @@ from sparkbuild.core.screen import complain
 
 TELL = 3.0  # seconds
 _SHOWN = 3  # sources
-_ROOTS = ("path", "model", "cache")  # where the wish of a staging has a folder
+_ROOTS = ("path", "model", "cache")  # where what is staged has a folder
 
 
 def sources(queries: Sequence[Mapping[str, Any]]) -> list[str]:
     """The folders, most often on a NAS, that a node has to look at to answer."""
-    wishes = [query["what"] for query in queries if isinstance(query.get("what"), Mapping)]
-    return list(dict.fromkeys(str(wish[key]) for wish in wishes for key in _ROOTS if wish.get(key)))
+    whats = [query["what"] for query in queries if isinstance(query.get("what"), Mapping)]
+    return list(dict.fromkeys(str(what[key]) for what in whats for key in _ROOTS if what.get(key)))
 
 
 @contextmanager

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.layout import LEDGER
+from sparkbuild.agent.wire.sources import Artifact, Folder, HubMirror, Rows, What
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.uri import Uri
-from sparkbuild.staging.staged import LEDGER, StagedSpec
+from sparkbuild.staging.staged import StagedSpec
 from sparkbuild.workspace.locks.artifact import ARCHIVES
 from sparkbuild.workspace.shapes.stagingschema import FilesStaging, HubStaging, RowsStaging, Staging
 
@@ -60,27 +61,28 @@ def staged(block: Staging, place: Place, archive: Archive | None = None, *, link
 def _files(block: FilesStaging, path: str, place: Place, archive: Archive | None, *, linked: bool) -> Goal:
     if archive is not None:
         members, plain = list(block.members), not archive.name.lower().endswith(ARCHIVES)
-        what = {"kind": "artifact", "archive": archive.path, "name": archive.name, "members": members}
-        what["sha256"] = archive.sha256
+        artifact = Artifact(
+            kind="artifact", archive=archive.path, name=archive.name, members=members, sha256=archive.sha256
+        )
         parts = {"kind": "files", "source": archive.sha256, "members": members, "format": LEDGER}
         if plain:  # of an archive, the names are inside
             parts["name"] = archive.name
         doc = f"stage {', '.join(members)} of {archive.name} on {place.node}"
-        return _goal(block, place, what, parts, path=path, doc=doc, needs=(archive.goal,), linked=linked)
-    wanted: dict[str, Any] = {"members": list(block.members), "skip": list(block.skip)}
+        return _goal(block, place, artifact, parts, path=path, doc=doc, needs=(archive.goal,), linked=linked)
+    folder = Folder(kind="folder", path=block.src, members=list(block.members), skip=list(block.skip))
     # nothing is known of a folder before it is read, so its path stands for it
-    parts = {"kind": "folder", "source": block.src, **wanted, "format": LEDGER}
-    doc = f"stage {block.src} on {place.node}"
-    return _goal(block, place, {"kind": "folder", "path": block.src, **wanted}, parts, path=path, doc=doc, shared=True)
+    chosen = {"members": folder["members"], "skip": folder["skip"]}
+    parts = {"kind": "folder", "source": block.src, **chosen, "format": LEDGER}
+    return _goal(block, place, folder, parts, path=path, doc=f"stage {block.src} on {place.node}", shared=True)
 
 
 def _mirror(block: HubStaging, repo: str, path: str, place: Place) -> Goal:
-    wanted = {"repo": repo, "revision": block.revision, "skip": list(block.skip)}
+    skip = list(block.skip)
     return _goal(
         block,
         place,
-        {"kind": "hub-mirror", "cache": block.src, **wanted},
-        {"kind": "hub-mirror", **wanted, "format": LEDGER},
+        HubMirror(kind="hub-mirror", cache=block.src, repo=repo, revision=block.revision, skip=skip),
+        {"kind": "hub-mirror", "repo": repo, "revision": block.revision, "skip": skip, "format": LEDGER},
         path=os.path.join(path, repo_folder(repo)),
         doc=f"mirror {repo} at {block.revision} on {place.node}",
         name=f"{block.id}:{repo.rpartition('/')[2]}" if len(block.repos) > 1 else block.id,
@@ -93,30 +95,39 @@ def repo_folder(repo: str) -> str:
     return "--".join(("models", *repo.split("/")))
 
 
-def source_of(what: Mapping[str, Any]) -> str:
+def source_of(what: What) -> str:
     """The folder on the node that is staged from, as StagedSpec.what names it; "" for an artifact."""
+    if what["kind"] == "folder":
+        return what["path"]
+    if what["kind"] == "artifact" or what["kind"] == "list":
+        return ""
     if "cache" in what:
-        return os.path.join(str(what["cache"]), repo_folder(str(what["repo"])))
-    return str(what.get("path") or what.get("model") or "")
+        return os.path.join(what["cache"], repo_folder(what["repo"]))
+    return what.get("model", "")
 
 
 def _rows(block: RowsStaging, path: str, place: Place) -> Goal:
-    wanted: dict[str, Any] = {
-        "revision": (block.revision or "main") if block.repos else "",
-        "layers": list(block.layers),
-        "split": msgspec.json.decode(msgspec.json.encode(block.split)),
-        "tp": place.ranks,
-        "rank": place.rank,
-    }
+    rows = Rows(
+        kind=block.layout,
+        revision=(block.revision or "main") if block.repos else "",
+        layers=list(block.layers),
+        split=msgspec.json.decode(msgspec.json.encode(block.split)),
+        tp=place.ranks,
+        rank=place.rank,
+    )
     if block.layout == "sparse-copy":
-        wanted["complete_shard"] = block.complete_shard
-    model = {"cache": block.src, "repo": block.repos[0]} if block.repos else {"model": block.src}
+        rows["complete_shard"] = block.complete_shard
+    parts = {name: value for name, value in rows.items() if name != "kind"}
+    if block.repos:
+        rows["cache"], rows["repo"] = block.src, block.repos[0]
+    else:
+        rows["model"] = block.src
     source = {"repo": block.repos[0]} if block.repos else {"source": block.src}
     return _goal(
         block,
         place,
-        {"kind": block.layout, **model, **wanted},
-        {"kind": "sparse-rows", "layout": block.layout, **source, **wanted, "format": LEDGER},
+        rows,
+        {"kind": "sparse-rows", "layout": block.layout, **source, **parts, "format": LEDGER},
         path=path,
         doc=f"stage the Engram rows of rank {place.rank} of {place.ranks} on {place.node}",
     )
@@ -125,8 +136,8 @@ def _rows(block: RowsStaging, path: str, place: Place) -> Goal:
 def _goal(
     block: Staging,
     place: Place,
-    what: dict[str, Any],
-    parts: dict[str, Any],
+    what: What,
+    parts: Mapping[str, object],
     *,
     path: str,
     doc: str,

@@ -6,8 +6,10 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from sparkbuild.agent.wire.peers import GIVE, GiveAsk, Peers
+from sparkbuild.agent.wire.store import Place
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.run import Run
 from sparkbuild.nodes.relay.giver import Post
@@ -23,11 +25,11 @@ Note = Callable[[str], None]
 
 
 class Seat(NamedTuple):
-    """A node's place in a chain. `peers` is for the request of `stage`: {"token", "sources": [{"host", "port"}]}; None
-    for a node that reads the NAS. `givers`: the nodes that are asked, the first one first.
+    """A node's place in a chain. `peers` is for the request of `stage`, None for a node that reads the NAS; `givers`:
+    the nodes that are asked, the first one first.
     """
 
-    peers: dict[str, Any] | None
+    peers: Peers | None
     givers: tuple[str, ...] = ()
 
 
@@ -53,7 +55,7 @@ class Chains:
         with self._guard:
             chain = self._open.setdefault(key, _Chain(self._nodes, key))
             chain.users += 1
-            whole = dict.fromkeys([*self._whole.get(key, {}), *(_Member(*one) for one in holders)])
+            whole = dict.fromkeys([*self._whole.get(key, {}), *(_Member(*holder) for holder in holders)])
         whole.pop(member, None)
         try:
             with chain.seat(member, tuple(whole), run.note) as seat:
@@ -114,10 +116,14 @@ class _Chain:
     def _give(self, member: _Member, note: Note, *, expected: bool) -> None:
         """Have the member give, unless it cannot."""
         try:
-            listen = self._ways.listen(member.node)
-            request = {"dst": member.dst, "key": self._key, "token": self._token, "listen": listen}
-            agent = self._nodes.agent(member.node)
-            post = Post(agent, member.node, "give", {**request, "expected": expected})
+            request = GiveAsk(
+                dst=member.dst,
+                key=self._key,
+                token=self._token,
+                listen=self._ways.listen(member.node),
+                expected=expected,
+            )
+            post = Post(self._nodes.agent(member.node), member.node, GIVE, request)
             post.start()
         except SparkbuildError as error:
             note(f"{member.node} gives nothing to others: {error}")
@@ -128,8 +134,8 @@ class _Chain:
         self._posts[member] = post
 
     def _seat(self, member: _Member, note: Note) -> Seat:
-        givers, sources = self._givers(member), []
-        known = []
+        givers, known = self._givers(member), []
+        sources: list[Place] = []
         for giver in givers[:ASKED]:
             try:
                 sources += self._ways.sources(giver.node, giver.ports, member.node)
@@ -142,14 +148,14 @@ class _Chain:
             return Seat(None)
         names = ["another folder of its own" if node == member.node else node for node in known]
         note(f"{member.node} takes from {', then '.join(names)}; what they lack, from the source")
-        return Seat({"token": self._token, "sources": sources}, tuple(known))
+        return Seat(Peers(token=self._token, sources=sources), tuple(known))
 
     def _givers(self, member: _Member) -> list[Post]:
         """Those that can be asked, the best first: another folder of the same node; then the last of the chain, then
         those before it; the first of all where its wire is fast enough for everyone. This machine last: the way from
         it is over ssh.
         """
-        posts = [post for one, post in self._posts.items() if one != member and post.alive]
+        posts = [post for other, post in self._posts.items() if other != member and post.alive]
         chain = posts[::-1]
         try:
             if len(posts) > 1 and self._ways.feeds_all(posts[0].node, member.node, len(posts)):

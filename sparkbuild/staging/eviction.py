@@ -9,10 +9,12 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.exports import NotExported
+from sparkbuild.agent.wire.inventory import ExportFolder, StagedFolder
+from sparkbuild.agent.wire.staged import NotStaged, Owner
 from sparkbuild.core.goal import Goal
 
 
@@ -96,8 +98,8 @@ def split(need: Need, could: int) -> tuple[list[Need], list[Need]]:
     """The tasks that will not fit though all that may go went, `could` bytes; and the others, whose business these are
     not: what such a one wants to stay free is not kept for it.
     """
-    lost = [one for one in need.singles if one.short > could]
-    return lost, [one for one in need.singles if one.short <= could]
+    lost = [single for single in need.singles if single.short > could]
+    return lost, [single for single in need.singles if single.short <= could]
 
 
 class Eviction(msgspec.Struct, frozen=True):
@@ -113,31 +115,32 @@ class Eviction(msgspec.Struct, frozen=True):
     @property
     def back(self) -> int:
         """The bytes that what goes gives back."""
-        return sum(one.frees for one in self.chosen or ())
+        return sum(folder.frees for folder in self.chosen or ())
 
 
-def folders(node: str, found: Iterable[Mapping[str, Any]]) -> list[Folder]:
+def folders(node: str, found: Iterable[StagedFolder]) -> list[Folder]:
     """From the agent's answer."""
-    names = set(Folder.__struct_fields__) - {"node", "exports"}
-    return [
-        Folder(node=node, exports=tuple(one["exports"]), **{name: one[name] for name in names if name in one})
-        for one in found
-    ]
+    return [msgspec.convert({**folder, "node": node}, Folder) for folder in found]
 
 
-def gone(fact: Mapping[str, Any]) -> str:
+def export_folder(node: str, export: ExportFolder) -> Folder:
+    """An export, of which nobody is asked how much it frees: that is told of the folders that it is made of."""
+    return msgspec.convert({**export, "node": node}, Folder)
+
+
+def gone(fact: NotStaged | NotExported) -> str:
     """What became of a folder that was evicted; "" when nothing is known of that."""
-    found = fact.get("evicted")
-    if not found:
+    evicted = fact.get("evicted")
+    if not evicted:
         return ""
-    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found["at"]))
-    return f"was evicted at {when} to make room for {found['for']}"
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(evicted["at"]))
+    return f"was evicted at {when} to make room for {evicted['for']}"
 
 
-def owner(goal: Goal, root: Path) -> dict[str, str]:
+def owner(goal: Goal, root: Path) -> Owner:
     """Whose data a staging makes, for the node's index: the workspace is this machine's folder."""
     recipe, _, block = goal.uri.path.partition("/")
-    return {"recipe": recipe, "block": block, "workspace": workspace(root)}
+    return Owner(recipe=recipe, block=block, workspace=workspace(root))
 
 
 def workspace(root: Path) -> str:
@@ -169,16 +172,16 @@ def choose(need: Need, candidates: Iterable[Folder]) -> tuple[Folder, ...] | Non
     """
     chosen: list[Folder] = []
     back = 0
-    for one in sorted(candidates, key=lambda one: (not one.orphan, one.used_at, one.dst)):
+    for folder in sorted(candidates, key=lambda folder: (not folder.orphan, folder.used_at, folder.dst)):
         if back >= need.short:
             break
-        if one.frees > 0:
-            chosen.append(one)
-            back += one.frees
+        if folder.frees > 0:
+            chosen.append(folder)
+            back += folder.frees
     if back < need.short:
         return None
-    for one in reversed(chosen[:]):  # a big one that came late may make an earlier one needless
-        if back - one.frees >= need.short:
-            chosen.remove(one)
-            back -= one.frees
+    for folder in reversed(chosen[:]):  # a big one that came late may make an earlier one needless
+        if back - folder.frees >= need.short:
+            chosen.remove(folder)
+            back -= folder.frees
     return tuple(chosen)

@@ -5,35 +5,43 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.exports import (
+    EXPORT,
+    LINKTREE,
+    Composed,
+    ExportAsk,
+    ExportFact,
+    Linked,
+    LinktreeAsk,
+    NotExported,
+    Snapshot,
+    Tree,
+)
+from sparkbuild.agent.wire.layout import EXPORT as FORMAT
 from sparkbuild.core.errors import ConfigError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
-from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
+from sparkbuild.core.plan import OK, RUN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.units import count
 from sparkbuild.core.uri import Uri
+from sparkbuild.nodes.unreached import Unreached, unreached
 from sparkbuild.staging.blocks import Place, Staged
 from sparkbuild.staging.eviction import gone, owner
 from sparkbuild.staging.staged import refused
 from sparkbuild.workspace.shapes.stagingschema import ComposedExport, HubStaging, TreeExport
 
-# The version of the manifest that the agent writes (agent.ledger.mountlist.VERSION; a test holds the two together).
-FORMAT = 1
-
 
 class ExportSpec(msgspec.Struct, frozen=True):
-    """`dst` is the folder (relative: inside the node's store), `what` is what the agent links there, see
-    agent.linkwish.
-    """
+    """`dst` is the folder (relative: inside the node's store), `what` is what the agent links there."""
 
     dst: str
-    what: dict[str, Any]
+    what: Linked
 
 
 class Export(msgspec.Struct, frozen=True):
@@ -60,13 +68,19 @@ def _export(
     mirror = blocks[block.id].goals[block.repos.index(repo)]
     path = export.path or os.path.join("exported", place.recipe, block.id, export.id)
     kind = "tree" if isinstance(export, TreeExport) else "composed"
-    what: dict[str, Any] = {"kind": kind, "mirror": mirror.spec.dst, "target": export.target}
-    parts: dict[str, Any] = {"kind": kind, "mirror": mirror.key.short}
+    parts: dict[str, object] = {"kind": kind, "mirror": mirror.key.short}
     needs = [mirror]
+    what: Linked
     if isinstance(export, TreeExport):
-        chosen = {"subtree": export.subtree.strip("/"), "binds": list(export.binds)}
-        what |= {**chosen, "source": {"cache": block.src, "repo": repo, "revision": block.revision}}
-        parts |= chosen
+        what = Tree(
+            kind="tree",
+            mirror=mirror.spec.dst,
+            target=export.target,
+            subtree=export.subtree.strip("/"),
+            binds=list(export.binds),
+            source=Snapshot(cache=block.src, repo=repo, revision=block.revision),
+        )
+        parts |= {"subtree": what["subtree"], "binds": what["binds"]}
     else:
         missing = [name for name in export.over if name not in blocks]
         if missing:
@@ -75,7 +89,8 @@ def _export(
                 where=f"recipes/{place.recipe}/recipe.toml",
                 wanted=f"both on the same ranks: only_ranks of `{block.id}` and `{missing[0]}`",
             )
-        what["over"] = [blocks[name].path for name in export.over]
+        over = [blocks[name].path for name in export.over]
+        what = Composed(kind="composed", mirror=mirror.spec.dst, target=export.target, over=over)
         needs += [goal for name in export.over for goal in blocks[name].goals]
         parts["over"] = {name: "+".join(goal.key.short for goal in blocks[name].goals) for name in export.over}
     goal = Goal(
@@ -90,26 +105,37 @@ def _export(
     return Export(export.id, block.id, path, export.target, goal)
 
 
+ExportSeen = ExportFact | NotExported | Unreached
+
+
 class ExportKind:
     """How exports are looked at and made. `root`: the workspace, whose the folders are."""
 
-    scheme = "export"
+    scheme = EXPORT
 
     def __init__(self, root: str = "") -> None:
         self._root = root
 
-    def query(self, goal: Goal) -> dict[str, Any]:
-        """What the agent needs to look; see agent.export.look."""
-        made = {need.spec.dst: need.key.digest for need in goal.needs}
-        what = goal.spec.what
-        keys = [made.get(path, "") for path in (what["mirror"], *what.get("over", ()))]
-        mine = {"owner": owner(goal, Path(self._root))} if self._root else {}
-        return {**query(goal), **mine, "of": goal.uri.path, "key": goal.key.digest, "keys": keys}
+    def query(self, goal: Goal) -> ExportAsk:
+        """What the agent needs to look."""
+        keys = {need.spec.dst: need.key.digest for need in goal.needs}
+        spec: ExportSpec = goal.spec
+        over = spec.what["over"] if spec.what["kind"] == "composed" else ()
+        query = ExportAsk(
+            dst=spec.dst,
+            key=goal.key.digest,
+            what=spec.what,
+            of=goal.uri.path,
+            keys=[keys.get(path, "") for path in (spec.what["mirror"], *over)],
+        )
+        if self._root:
+            query["owner"] = owner(goal, Path(self._root))
+        return query
 
-    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+    def judge(self, goal: Goal, fact: ExportSeen, last: Made | None) -> Verdict:
         """Made of these folders as they are now, or why not. It writes no bytes."""
         if "unreachable" in fact:
-            return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
+            return unreached(goal, fact)
         if not fact["present"]:
             return Verdict(RUN, (_absent(fact, last),), 0, fact)
         if fact["key"] != goal.key.digest:
@@ -127,24 +153,19 @@ class ExportKind:
         """Make the links that are missing, remove what is not wanted."""
         del verdict
         spec: ExportSpec = goal.spec
-        request = {"dst": spec.dst, "key": goal.key.digest, "parts": goal.key.parts, "what": spec.what}
-        request["owner"] = owner(goal, run.root)
-        found = run.call(goal.node, "linktree", request)
+        request = LinktreeAsk(
+            dst=spec.dst, key=goal.key.digest, parts=goal.key.parts, what=spec.what, owner=owner(goal, run.root)
+        )
+        links = run.call(goal.node, LINKTREE, request)
         run.note(
-            f"{count(found['files'], 'file')} in {spec.dst}: {found['made']} linked, "
-            f"{count(found['pointers'], 'symbolic link')} and {count(found['empty'], 'empty file')} made, "
-            f"{found['removed']} removed; {count(found['mounts'], 'mount')}"
+            f"{count(links['files'], 'file')} in {spec.dst}: {links['made']} linked, "
+            f"{count(links['pointers'], 'symbolic link')} and {count(links['empty'], 'empty file')} made, "
+            f"{links['removed']} removed; {count(links['mounts'], 'mount')}"
         )
         return 0
 
 
-def query(goal: Goal) -> dict[str, Any]:
-    """What to ask a node about an export."""
-    spec: ExportSpec = goal.spec
-    return {"dst": spec.dst, "key": goal.key.digest, "what": spec.what}
-
-
-def _absent(fact: dict[str, Any], last: Made | None) -> Reason:
+def _absent(fact: NotExported, last: Made | None) -> Reason:
     if fact.get("problem"):
         return Reason("manifest", str(fact["problem"]))
     if fact.get("busy"):
@@ -156,7 +177,7 @@ def _absent(fact: dict[str, Any], last: Made | None) -> Reason:
     return Reason("export", _made_before(fact, last))
 
 
-def _made_before(fact: dict[str, Any], last: Made | None) -> str:
+def _made_before(fact: NotExported, last: Made | None) -> str:
     if last is None or not fact.get("before"):
         return "not made yet"
     if fact.get("here"):

@@ -24,14 +24,14 @@ def routes(steps: Iterable[Step], holders: Mapping[str, Iterable[str]]) -> dict[
     for step in wanted:
         if step.state == OK and step.goal.spec.shared:
             having.setdefault(step.goal.key.digest, []).insert(0, step.goal.node)
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     again = repeated(wanted)
     for step in wanted:
         if step.state == RUN and step.goal.target not in again:
             nodes = having.setdefault(step.goal.key.digest, []) if step.goal.spec.shared else []
-            found[step.goal.target] = _giver(step.goal.node, nodes)
+            sources[step.goal.target] = _giver(step.goal.node, nodes)
             nodes.append(step.goal.node)
-    return found
+    return sources
 
 
 def _giver(node: str, having: list[str]) -> str:
@@ -42,11 +42,11 @@ def _giver(node: str, having: list[str]) -> str:
 def repeated(steps: Iterable[Step]) -> dict[str, Goal]:
     """By target of each step to be made: the goal of an earlier one, of the same folder and key, that makes it too."""
     first: dict[tuple[str, str, str], Goal] = {}
-    found = {}
+    makers = {}
     for step in steps:
         goal = step.goal
         if goal.uri.scheme == "staged" and step.state == RUN:
             maker = first.setdefault((goal.node, os.path.normpath(goal.spec.dst), goal.key.digest), goal)
             if maker is not goal:
-                found[goal.target] = maker
-    return found
+                makers[goal.target] = maker
+    return makers

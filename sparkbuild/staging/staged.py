@@ -5,18 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from sparkbuild.agent.wire.sources import What
+from sparkbuild.agent.wire.staged import STAGE, STAGED, Found, NotStaged, StageAsk, StagedAsk, StagedFact, StageResult
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
-from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
+from sparkbuild.core.plan import OK, RUN, Verdict
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.units import count, size
+from sparkbuild.nodes.rpc.reply import error_of
+from sparkbuild.nodes.unreached import Unreached, unreached
 from sparkbuild.staging import words
 from sparkbuild.staging.eviction import gone, owner
 
@@ -24,26 +28,26 @@ if TYPE_CHECKING:
     from sparkbuild.nodes.cluster import Nodes
     from sparkbuild.staging.chain import Chains
 
-# The version of the ledger that the agent writes (agent.ledger.ledger.VERSION; a test holds the two together): a new
-# one is written by staging again, which keeps the files and makes their ledger anew.
-LEDGER = 2
 STREAMS = 4  # files that one step reads at once, where the pool has as many places
 
 
 class StagedSpec(msgspec.Struct, frozen=True):
-    """`dst` is the folder (relative: inside the node's store) and `what` what the agent is to make there, see
-    agent.wanted. `verify` is how found data is compared before it is adopted, `min_free` in bytes, `bwlimit` in bytes
-    per second (0: none). `linked`: its files may have more names, hard links of exports. `shared`: other nodes want the
-    same bytes, and take them from each other.
+    """`dst` is the folder (relative: inside the node's store) and `what` what it is staged from. `verify` is how found
+    data is compared before it is adopted, `min_free` in bytes, `bwlimit` in bytes per second (0: none). `linked`: its
+    files may have more names, hard links of exports. `shared`: other nodes want the same bytes, and take them from each
+    other.
     """
 
     dst: str
-    what: dict[str, Any]
+    what: What
     verify: str = "quick"
     min_free: int = 0
     bwlimit: int = 0
     linked: bool = False
     shared: bool = False
+
+
+StagedSeen = StagedFact | NotStaged | Unreached
 
 
 class StagedKind:
@@ -52,7 +56,7 @@ class StagedKind:
     workspace, whose the folders are. `forced`: it is staged though it may be whole, so that the source is looked at.
     """
 
-    scheme = "staged"
+    scheme = STAGED
 
     def __init__(
         self,
@@ -70,21 +74,25 @@ class StagedKind:
         self._chains: Chains | None = None
         self._guard = threading.Lock()
 
-    def query(self, goal: Goal) -> dict[str, Any]:
-        """What the agent needs to look; see agent.stage.verify. `what` only tells what staging would write."""
+    def query(self, goal: Goal) -> StagedAsk:
+        """What the agent needs to look."""
         spec: StagedSpec = goal.spec
-        what = {"dst": spec.dst, "key": goal.key.digest, "full": False, "linked": spec.linked, "what": spec.what}
-        mine = {"owner": owner(goal, Path(self._root))} if self._root else {}
-        source = {"source": True} if self._forced(goal) else {}
-        return {**what, **mine, **source, "of": goal.uri.path}
+        query = StagedAsk(
+            dst=spec.dst, key=goal.key.digest, full=False, linked=spec.linked, what=spec.what, of=goal.uri.path
+        )
+        if self._root:
+            query["owner"] = owner(goal, Path(self._root))
+        if self._forced(goal):
+            query["source"] = True
+        return query
 
-    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:
+    def judge(self, goal: Goal, fact: StagedSeen, last: Made | None) -> Verdict:
         """Staged from this source and unchanged since, or why not and what it would write.
 
         Not from `last`: after a mending it knows the bytes of a few chunks only.
         """
         if "unreachable" in fact:
-            return Verdict(UNKNOWN, (Reason("node", f"{goal.node} does not answer: {fact['unreachable']}"),), None)
+            return unreached(goal, fact)
         if not fact["present"]:
             reasons = (_absent(goal, fact, last), *_source(fact))
             return Verdict(RUN, reasons, fact.get("to_write"), fact)
@@ -108,19 +116,19 @@ class StagedKind:
         """Stage what is missing or damaged; returns the bytes written."""
         del verdict
         spec: StagedSpec = goal.spec
-        request = {
-            "dst": spec.dst,
-            "key": goal.key.digest,
-            "parts": goal.key.parts,
-            "what": spec.what,
-            "verify": spec.verify,
-            "min_free": spec.min_free,
-            "bwlimit": spec.bwlimit,
-            "linked": spec.linked,
-            "full": run.force or bool(run.options.get("full")),
-            "owner": owner(goal, run.root),
-            "task": goal.task,
-        }
+        request = StageAsk(
+            dst=spec.dst,
+            key=goal.key.digest,
+            parts=goal.key.parts,
+            what=spec.what,
+            verify=spec.verify,
+            min_free=spec.min_free,
+            bwlimit=spec.bwlimit,
+            linked=spec.linked,
+            full=run.force or bool(run.options.get("full")),
+            owner=owner(goal, run.root),
+            task=goal.task,
+        )
         givers: tuple[str, ...] = ()
         if spec.shared and self._nodes is not None:
             result, givers = self._together(self._chains_of(self._nodes), goal, request, run)
@@ -134,11 +142,11 @@ class StagedKind:
         )
         for text in words.unchecked(result["about"]):
             run.note(text)
-        return int(result["bytes"])
+        return result["bytes"]
 
-    def _alone(self, goal: Goal, request: dict[str, Any], run: Run) -> dict[str, Any]:
+    def _alone(self, goal: Goal, request: StageAsk, run: Run) -> StageResult:
         with self._pools.take("nas", STREAMS) as streams:
-            return run.call(goal.node, "stage", {**request, "streams": streams})
+            return run.call(goal.node, STAGE, StageAsk(**{**request, "streams": streams}))
 
     def _chains_of(self, nodes: Nodes) -> Chains:
         """Those of this run, made when the first step stages something that others may want."""
@@ -148,16 +156,15 @@ class StagedKind:
             self._chains = self._chains or Chains(nodes)
             return self._chains
 
-    def _together(
-        self, chains: Chains, goal: Goal, request: dict[str, Any], run: Run
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _together(self, chains: Chains, goal: Goal, request: StageAsk, run: Run) -> tuple[StageResult, tuple[str, ...]]:
         """One of the steps that want the same reads the source, the others take from it what has arrived; the result,
         and the nodes that were asked.
         """
         with chains.join(goal.key.digest, goal.node, goal.spec.dst, run, self._holders(goal)) as seat:
             if seat.peers is None:
                 return self._alone(goal, request, run), ()
-            return run.call(goal.node, "stage", {**request, "streams": STREAMS, "peers": seat.peers}), seat.givers
+            together = StageAsk(**{**request, "streams": STREAMS, "peers": seat.peers})
+            return run.call(goal.node, STAGE, together), seat.givers
 
 
 def _others(node: str, givers: tuple[str, ...]) -> str:
@@ -169,30 +176,27 @@ def _others(node: str, givers: tuple[str, ...]) -> str:
 
 def refused(goal: Goal, verdict: Verdict) -> SparkbuildError | None:
     """The error that making it would end with, when the look at the node has found that."""
-    found = (verdict.fact or {}).get("refused") if verdict.state == RUN else None
-    if not found:
-        return None
-    from sparkbuild.nodes.rpc.reply import error_of  # noqa: PLC0415 - most sources are in order
-
-    return error_of(goal.node, found)
+    refusal = (verdict.fact or {}).get("refused") if verdict.state == RUN else None
+    return error_of(goal.node, refusal) if refusal else None
 
 
-def _source(fact: dict[str, Any]) -> tuple[Reason, ...]:
+def _source(fact: StagedFact | NotStaged) -> tuple[Reason, ...]:
     """What the source is, and what the folder has of it, as far as a look could tell; why it cannot be staged from says
     `preflight`.
     """
     there = fact.get("found") or {"files": 0, "bytes": 0}
-    found = [Reason("found", _found(there["files"], there["bytes"]))] if there["files"] else []
-    return (*(Reason("source", text) for text in words.lines(fact.get("about") or {})), *found)
+    kept = [Reason("found", _kept(there))] if there["files"] else []
+    return (*(Reason("source", text) for text in words.lines(fact.get("about") or {})), *kept)
 
 
-def _found(files: int, bytes: int) -> str:  # noqa: A002 - as the agent calls them
+def _kept(there: Found) -> str:
     """What was not staged from here, or lost its ledger, and is kept when it proves right."""
-    be = "is" if files == 1 else "are"
-    return f"{size(bytes)} in {count(files, 'file')} {be} there already and will be compared with the source"
+    be = "is" if there["files"] == 1 else "are"
+    files = count(there["files"], "file")
+    return f"{size(there['bytes'])} in {files} {be} there already and will be compared with the source"
 
 
-def _absent(goal: Goal, fact: dict[str, Any], last: Made | None) -> Reason:
+def _absent(goal: Goal, fact: NotStaged, last: Made | None) -> Reason:
     if fact.get("problem"):
         return Reason("ledger", str(fact["problem"]))
     if fact.get("busy"):
@@ -204,7 +208,7 @@ def _absent(goal: Goal, fact: dict[str, Any], last: Made | None) -> Reason:
     return Reason("staged", _staged_before(goal.spec.dst, fact, last))
 
 
-def _staged_before(dst: str, fact: dict[str, Any], last: Made | None) -> str:
+def _staged_before(dst: str, fact: NotStaged, last: Made | None) -> str:
     if last is None or not fact.get("before"):
         return "not staged yet"
     if fact.get("here"):
@@ -213,7 +217,8 @@ def _staged_before(dst: str, fact: dict[str, Any], last: Made | None) -> str:
     return f"not staged there yet; it was staged to {fact['before']} before"
 
 
-def _begun(fact: dict[str, Any]) -> str:
-    if fact.get("to_write") is None or fact.get("wanted") is None:
+def _begun(fact: NotStaged) -> str:
+    wanted, to_write = fact.get("wanted"), fact.get("to_write")
+    if wanted is None or to_write is None:
         return "a staging ended before all was there"
-    return f"{size(fact['wanted'] - fact['to_write'])} of {size(fact['wanted'])} are there"
+    return f"{size(wanted - to_write)} of {size(wanted)} are there"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
+from sparkbuild.agent.wire.sources import About, Table
+from sparkbuild.agent.wire.staged import NotStaged, StagedFact
 from sparkbuild.core.units import count, size
 
 
-def lines(about: dict[str, Any]) -> list[str]:
-    """Lines for people about the source of a staging, as the planners of the agent describe it (`Wish.about`)."""
+def lines(about: About) -> list[str]:
+    """Lines for people about the source of a staging, as the planners of the agent describe it (`FileSet.about`)."""
     if "tables" in about:
         return [_table(layer, table, about.get("rank", 0)) for layer, table in about["tables"].items()]
     if "commit" in about:
@@ -17,13 +18,13 @@ def lines(about: dict[str, Any]) -> list[str]:
     return [*([_vain(about)] if about.get("unused_skip") else []), *_left_out(about)]
 
 
-def _left_out(about: dict[str, Any]) -> list[str]:
+def _left_out(about: About) -> list[str]:
     return [
         f"left out: {folder}, {count(files, 'file')} of a tool" for folder, files in about.get("left_out", {}).items()
     ]
 
 
-def _table(layer: str, table: dict[str, Any], rank: int) -> str:
+def _table(layer: str, table: Table, rank: int) -> str:
     ranges, sizes = table.get("ranges") or (), table.get("bytes") or ()
     if not 0 <= rank < len(ranges):
         return f"layer {layer}: nothing is said of rank {rank}"
@@ -33,7 +34,7 @@ def _table(layer: str, table: dict[str, Any], rank: int) -> str:
     return f"layer {layer}: rows [{low}, {high}) of {table.get('rows')} in {table.get('shard')}{into}"
 
 
-def unchecked(about: dict[str, Any]) -> list[str]:
+def unchecked(about: About) -> list[str]:
     """What could not be checked, as it should: notes of a run."""
     why = about.get("unread_tree")
     if not why:
@@ -43,7 +44,7 @@ def unchecked(about: dict[str, Any]) -> list[str]:
     ]
 
 
-def closed(fact: dict[str, Any], folder: str) -> str:
+def closed(fact: StagedFact | NotStaged, folder: str) -> str:
     """That other users of the node cannot read a staged folder, with what mends it; "" when they can."""
     path = fact.get("closed")
     if not path:
@@ -54,14 +55,14 @@ def closed(fact: dict[str, Any], folder: str) -> str:
     )
 
 
-def _vain(about: dict[str, Any]) -> str:
+def _vain(about: About) -> str:
     return f"nothing matches skip = {', '.join(map(repr, about['unused_skip']))}"
 
 
-def _mirror(about: dict[str, Any]) -> str:
+def _mirror(about: About) -> str:
     ref = f"{about['ref']} is " if about.get("ref") and about["ref"] != about["commit"] else ""
-    skipped = about.get("skipped") or {}
-    left = f"; {skipped['files']} skipped" if skipped.get("files") else ""
+    skipped = about.get("skipped")
+    left = f"; {skipped['files']} skipped" if skipped and skipped["files"] else ""
     vain = f"; {_vain(about)}" if about.get("unused_skip") else ""
     files = f"{count(about.get('files', 0), 'file')}, {size(about.get('bytes', 0))}"
     return f"{about.get('repo', '')}: {ref}{about['commit'][:12]}, {files}{left}{vain}"

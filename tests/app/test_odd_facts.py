@@ -12,9 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from sparkbuild.agent.wire.dockerimages import OWN_IMAGE, PREBUILT, PRUNED, EngineRoom, ImageFact
+from sparkbuild.agent.wire.exports import EXPORT as EXPORT_LOOK
 from sparkbuild.agent.wire.images import ARCHIVE, VENV_IMAGE, ArchiveFact
+from sparkbuild.agent.wire.inventory import INVENTORY, ExportFolder, StagedFolder
 from sparkbuild.agent.wire.nodes import NETWORK, ROOM
 from sparkbuild.agent.wire.receipts import GateResult
+from sparkbuild.agent.wire.staged import STAGED as STAGED_LOOK
 from sparkbuild.agent.wire.store import ARTIFACT
 from sparkbuild.app import verification
 from sparkbuild.app.space.room import needed
@@ -105,13 +108,15 @@ FACTS: dict[str, list[Fact]] = {
         {"silent": "no socket", "next": "start it", "absent": True},
     ],
     "inventory": [{
-        "folders": [{
-            "dst": "/srv/x", "recipe": "demo", "block": "weights", "workspace": "h:/w", "exports": ["/srv/e"],
-            "total": 5,
-            "frees": 5, "kept": 0, "device": "5", "used": "", "busy": "", "problem": "", "staged_at": NOW,
-            "served_at": NOW, "protect": False, "adopted": False, "present": True, "mount": "/",
-        }],
-        "exports": [{"dst": "/srv/e", "folders": ["/srv/x"], "recipe": "demo"}],
+        "folders": [StagedFolder(
+            dst="/srv/x", recipe="demo", block="weights", workspace="h:/w", exports=["/srv/e"], total=5, frees=5,
+            kept=0, device="5", used="", busy="", problem="", staged_at=NOW, served_at=NOW, protect=False, bytes=5,
+            adopted=False, present=True, mount="/", file_system="ext4", key="a" * 64, before="",
+        )],
+        "exports": [ExportFolder(
+            dst="/srv/e", folders=["/srv/x"], recipe="demo", block="weights/model", workspace="h:/w", staged_at=NOW,
+            served_at=NOW, bytes=0, adopted=False, mount="/", file_system="ext4", key="a" * 64, before="",
+        )],
     }],
     "room": [{"rooms": {"/srv/x": {
         "exists": True, "free": 5, "total": 10, "device": "5", "held": 0, "problem": "",
@@ -127,6 +132,7 @@ FACTS: dict[str, list[Fact]] = {
 LOOKS = {
     "archive": ARCHIVE, "sync": OWN_IMAGE, "prebuilt": PREBUILT, "image": VENV_IMAGE, "artifact": ARTIFACT,
     "pruned": PRUNED, "network": NETWORK, "room": ROOM,
+    "staged": STAGED_LOOK, "export": EXPORT_LOOK, "inventory": INVENTORY,
 }  # fmt: skip
 
 

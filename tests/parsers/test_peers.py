@@ -17,7 +17,7 @@ from sparkbuild.agent.lane import hold
 from sparkbuild.agent.ledger import part
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.peers import give, offer
-from sparkbuild.agent.source.wish import Wanted
+from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.stage import peers
 from sparkbuild.agent.store import httpd, receive
 from tests.parsers.near import bounded, changed, damaged, json_like

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from sparkbuild.agent.wire.layout import LEDGER
 from sparkbuild.core.goal import Goal
 from sparkbuild.staging.blocks import Place, repo_folder, staged
-from sparkbuild.staging.staged import LEDGER
 from sparkbuild.workspace.shapes.stagingschema import FilesStaging, HubStaging, RowsStaging
 
 COMMIT = "fb2764a5cf321eaa5070ca8f9e892818f477c16d"

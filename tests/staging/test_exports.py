@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent.ledger import mountlist
+from sparkbuild.agent.wire.layout import EXPORT as FORMAT
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Kind, Run
 from sparkbuild.core.uri import is_uri
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.staging.blocks import Place, Staged, staged
-from sparkbuild.staging.exports import FORMAT, Export, ExportKind, exports
+from sparkbuild.staging.exports import Export, ExportKind, exports
 from sparkbuild.staging.staged import StagedKind
 from sparkbuild.workspace.shapes.stagingschema import ComposedExport, FilesStaging, HubStaging, TreeExport
 from tests.staging.hubcache import REPO, TWO_HOP, usual

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent.ledger import ledger
+from sparkbuild.agent.wire.layout import LEDGER
 from sparkbuild.app.verification import Row, looked
 from sparkbuild.core.errors import IntegrityError, SpaceError
 from sparkbuild.core.goal import Goal
@@ -23,7 +24,7 @@ from sparkbuild.core.state import Made
 from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.staging.blocks import Archive, Place, staged
-from sparkbuild.staging.staged import LEDGER, StagedKind
+from sparkbuild.staging.staged import StagedKind
 from sparkbuild.workspace.shapes.stagingschema import FilesStaging
 
 SHA = "5" * 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.ledger import index, mountlist
@@ -48,8 +48,8 @@ def export(dst: str) -> Export | None:
         return None
 
 
-def _texts(manifest: dict[str, Any]) -> dict[str, str]:
-    return {one["name"]: str(one["text"]) for one in manifest["pointers"]}
+def _texts(manifest: mountlist.Manifest) -> dict[str, str]:
+    return {pointer["name"]: pointer["text"] for pointer in manifest["pointers"]}
 
 
 def of(found: list[Export], dst: str) -> list[Export]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.evict import attached
@@ -19,8 +19,14 @@ from sparkbuild.agent.lane import records
 from sparkbuild.agent.lane.uses import used
 from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, obstacles, stamps
 from sparkbuild.agent.ledger.draft import Draft
-from sparkbuild.agent.ledger.ledger import OURS, LedgerError
+from sparkbuild.agent.ledger.ledger import LedgerError
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkbuild.agent.wire.inventory import Eviction, EvictRequest, EvictResult, Removed
 
 _NAMED = 8  # files of others that are named
 
@@ -29,30 +35,30 @@ class _RefusedError(Exception):
     """Why a folder is left as it is."""
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "dsts": [folder, ...], "keep": [folder, ...]: never to be removed, "for": what room
-    is made for}.
-
-    Result {"folders": [{"dst", "refused": why, "" when it was removed, "freed": bytes, "files", "left": names of what
-    is not ours, at most 8, "others": how many of these}]}, in the order asked for.
-    """
-    store, keep = request["store"], {inside(request["store"], dst) for dst in request.get("keep") or ()}
-    found = []
+def run(request: EvictRequest, reporter: Reporter) -> EvictResult:
+    """One folder after the other; one that is refused keeps no other from going."""
+    store, keep = request["store"], {inside(request["store"], dst) for dst in request.get("keep", ())}
+    folders: list[Eviction] = []
     for dst in (inside(store, dst) for dst in request["dsts"]):
-        nothing: dict[str, Any] = {"dst": dst, "refused": "", "freed": 0, "files": 0, "left": [], "others": 0}
+        removed, refused = _removed(), ""
         try:
-            found.append(nothing | _evict(request, dst, keep, reporter))
+            removed = _evict(request, dst, keep, reporter)
         except _RefusedError as why:
-            found.append(nothing | {"refused": str(why)})
+            refused = str(why)
         except AgentError as error:
-            found.append(nothing | {"refused": f"{error.fields['what']}: {error.fields['found']}"})
-    return {"folders": found}
+            refused = f"{error.fields['what']}: {error.fields['found']}"
+        folders.append({"dst": dst, "refused": refused, **removed})
+    return {"folders": folders}
 
 
-def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter) -> dict[str, Any]:
+def _removed(freed: int = 0, files: int = 0, left: Sequence[str] = ()) -> Removed:
+    return {"freed": freed, "files": files, "left": list(left[:_NAMED]), "others": len(left)}
+
+
+def _evict(request: EvictRequest, dst: str, keep: set[str], reporter: Reporter) -> Removed:
     store = request["store"]
     entry, exported = index.entry(store, dst), attached.of(attached.exports(store), dst)
-    if keep & {dst, *(one.dst for one in exported)}:
+    if keep & {dst, *(export.dst for export in exported)}:
         raise _RefusedError("it is wanted")
     if entry is None:
         raise _RefusedError("sparkbuild staged nothing there: it is not in the index of this node's store")
@@ -60,15 +66,15 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
         raise _RefusedError(f"its disk is not mounted on {entry.mount}")
     if not os.path.isdir(f"{dst}/{OURS}") and not os.path.islink(dst):
         index.forget(store, dst)
-        return {}  # removed by hand
+        return _removed()  # by hand, before
     _refuse_others(entry)
     with contextlib.ExitStack() as locks:
-        for one in exported:  # exports first: so does who makes one
-            locks.enter_context(folder.locked(one.dst, _busy))
+        for export in exported:  # exports first: so does who makes one
+            locks.enter_context(folder.locked(export.dst, _busy))
         locks.enter_context(folder.locked(dst, _busy))
-        found = used(store, (dst, *(one.dst for one in exported)), records.shelf_of(request))
-        if found:
-            raise _RefusedError(found)
+        user = used(store, (dst, *(export.dst for export in exported)), records.shelf_of(request))
+        if user:
+            raise _RefusedError(user)
         try:
             has = contents(dst)
         except LedgerError as error:
@@ -78,14 +84,16 @@ def _evict(request: dict[str, Any], dst: str, keep: set[str], reporter: Reporter
         alone = attached.export(dst)
         if alone is not None:
             return _unlink_export(request, alone, reporter)
-        done = [_unlink_export(request, one, reporter) for one in exported]
+        removed = [_unlink_export(request, export, reporter) for export in exported]
         with Place(dst) as place:
-            done.append(_remove(dst, has, place, reporter))
+            removed.append(_remove(dst, has, place, reporter))
             _forget(request, dst)
             place.close_up()
-        return {field: sum((one[field] for one in done[:-1]), done[-1][field]) for field in ("freed", "files")} | {
-            "left": [name for one in done for name in one["left"]][:_NAMED],
-            "others": sum(one["others"] for one in done),
+        return {
+            "freed": sum(each["freed"] for each in removed),
+            "files": sum(each["files"] for each in removed),
+            "left": [name for each in removed for name in each["left"]][:_NAMED],
+            "others": sum(each["others"] for each in removed),
         }
 
 
@@ -97,13 +105,13 @@ def _refuse_others(entry: index.Entry) -> None:
         raise _RefusedError(f"its files were there before; by hand: rm -r {shlex.quote(entry.dst)}")
 
 
-def _forget(request: dict[str, Any], dst: str) -> None:
+def _forget(request: EvictRequest, dst: str) -> None:
     """From here on the index knows of the folder only what became of it."""
-    evicted.note(request["store"], dst, str(request.get("for") or "something else"))
+    evicted.note(request["store"], dst, request.get("for") or "something else")
     index.forget(request["store"], dst)
 
 
-def _unlink_export(request: dict[str, Any], export: attached.Export, reporter: Reporter) -> dict[str, Any]:
+def _unlink_export(request: EvictRequest, export: attached.Export, reporter: Reporter) -> Removed:
     """Remove the names that an export has. Its manifest goes first."""
     mountlist.withdraw(export.dst, list(export.names))
     with Place(export.dst) as place:
@@ -117,14 +125,14 @@ def _unlink_export(request: dict[str, Any], export: attached.Export, reporter: R
         left = [f"{export.dst}/{name}" for name in place.others()]
         _forget(request, export.dst)
         place.close_up()
-    return {"freed": freed, "files": files, "left": left, "others": len(left)}
+    return _removed(freed, files, left)
 
 
 def _busy(who: str) -> None:
     raise _RefusedError(f"it is being staged by another process ({who})")
 
 
-def _remove(dst: str, has: Contents, place: Place, reporter: Reporter) -> dict[str, Any]:
+def _remove(dst: str, has: Contents, place: Place, reporter: Reporter) -> Removed:
     if has.ledger is not None:
         Draft(dst).start(list(has.files), has.links)
         ledger.withdraw(place.held)
@@ -138,5 +146,4 @@ def _remove(dst: str, has: Contents, place: Place, reporter: Reporter) -> dict[s
         reporter.progress("evict", freed, total)
     reporter.log(f"removed {files} file{'' if files == 1 else 's'} of {dst}")
     freed += place.unlink_ours()
-    left = place.others()
-    return {"freed": freed, "files": files, "left": left[:_NAMED], "others": len(left)}
+    return _removed(freed, files, place.others())

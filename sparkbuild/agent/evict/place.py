@@ -10,9 +10,10 @@ from types import TracebackType
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import content, stamps, way
-from sparkbuild.agent.ledger.ledger import OURS, Record
+from sparkbuild.agent.ledger.ledger import Record
+from sparkbuild.agent.wire.layout import DRAFT_FILE, LOCK, NAMES_FILE, OURS
 
-_DRAFTS = ("draft.jsonl", "names.json")  # know the rest, so they go last
+_DRAFTS = (DRAFT_FILE, NAMES_FILE)  # know the rest, so they go last
 
 
 class Place:
@@ -37,10 +38,10 @@ class Place:
         by its stamp is read: a file of the user's own has taken the name since, unless it holds what was staged.
         """
 
-        def is_ours(found: os.stat_result) -> bool:
-            if not stat.S_ISREG(found.st_mode):
+        def is_ours(status: os.stat_result) -> bool:
+            if not stat.S_ISREG(status.st_mode):
                 return False
-            known = stamps.of(found) == proven
+            known = stamps.of(status) == proven
             return known or not content.check(self.held.at(record.name), record, lambda _size: None).text
 
         return self._unlink(record.name, is_ours)
@@ -50,37 +51,37 @@ class Place:
         knows its links, a file that has other names.
         """
 
-        def is_ours(found: os.stat_result) -> bool:
-            linked = (found.st_dev, found.st_ino) in inodes or (not inodes and found.st_nlink > 1)
-            return stat.S_ISREG(found.st_mode) and (linked or not found.st_size)
+        def is_ours(status: os.stat_result) -> bool:
+            linked = (status.st_dev, status.st_ino) in inodes or (not inodes and status.st_nlink > 1)
+            return stat.S_ISREG(status.st_mode) and (linked or not status.st_size)
 
         return self._unlink(name, is_ours)
 
     def unlink_link(self, name: str, text: str) -> bool:
         """Remove a link that says what we made it say; "": nothing is known of that."""
 
-        def is_ours(found: os.stat_result) -> bool:
-            return stat.S_ISLNK(found.st_mode) and text in {"", self.held.readlink(name)}
+        def is_ours(status: os.stat_result) -> bool:
+            return stat.S_ISLNK(status.st_mode) and text in {"", self.held.readlink(name)}
 
         return self._unlink(name, is_ours) is not None
 
     def _unlink(self, name: str, is_ours: Callable[[os.stat_result], bool]) -> int | None:
-        found = self.held.lstat(name)
-        if found is None or not is_ours(found):
+        status = self.held.lstat(name)
+        if status is None or not is_ours(status):
             return None
         self.held.unlink(name)
         self.removed.append(name)
-        return found.st_blocks * 512 if found.st_nlink == 1 else 0
+        return status.st_blocks * 512 if status.st_nlink == 1 else 0
 
     def unlink_ours(self) -> int:
         """Remove what we keep beside the data, but the lock that is held."""
         freed = 0
-        names = [name for name in self.held.listdir(OURS) if name != "lock"]
+        names = [name for name in self.held.listdir(OURS) if name != LOCK]
         for name in sorted(names, key=lambda name: name in _DRAFTS):
-            found = self.held.lstat(f"{OURS}/{name}")
-            if found is not None and not stat.S_ISDIR(found.st_mode):
+            status = self.held.lstat(f"{OURS}/{name}")
+            if status is not None and not stat.S_ISDIR(status.st_mode):
                 self.held.unlink(f"{OURS}/{name}")
-                freed += found.st_blocks * 512
+                freed += status.st_blocks * 512
         self.held.flush(OURS)
         return freed
 
@@ -96,10 +97,10 @@ class Place:
             above = folders.pop()
             for inner in self.held.listdir(above):
                 name = f"{above}/{inner}".lstrip("/")
-                found = self.held.lstat(name)
-                if found is None or name == OURS:
+                status = self.held.lstat(name)
+                if status is None or name == OURS:
                     continue
-                if stat.S_ISDIR(found.st_mode) and found.st_dev == device:
+                if stat.S_ISDIR(status.st_mode) and status.st_dev == device:
                     folders.append(name)
                 else:
                     left.append(name)
@@ -107,7 +108,7 @@ class Place:
 
     def close_up(self) -> None:
         """The lock, which others look at again when they waited for it, our folder, and the folder, if it is empty."""
-        self.held.unlink(f"{OURS}/lock")
+        self.held.unlink(f"{OURS}/{LOCK}")
         if self.held.rmdir(OURS):
             with Held(os.path.dirname(self.dst)) as above:
                 above.rmdir(os.path.basename(self.dst))

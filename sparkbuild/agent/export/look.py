@@ -5,129 +5,137 @@ source.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.export import linkwish
-from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry
+from sparkbuild.agent.export import linkset
+from sparkbuild.agent.export.linkset import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.export.place import foreseen, names, problem
-from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, obstacles, stamps
+from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, stamps
 from sparkbuild.agent.ledger.ledger import LedgerError
 from sparkbuild.agent.wire.protocol import AgentError
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.ledger.mountlist import Manifest
+    from sparkbuild.agent.wire.exports import ExportFact, ExportQuery, Mount, NotExported
+    from sparkbuild.agent.wire.staged import NamedProblem, Refusal
 
-def observe(query: dict[str, Any]) -> dict[str, Any]:
-    """Query {"store", "dst", "what"?, "full"?, "of"?, "key"?, "keys"?, "owner"?}; {"present": true, "key", "parts",
-    "commit", "files": how many, "mounts": [{"source", "target", "read_only"}], "problems": [{"file", "text"}]}.
 
-    Without a manifest {"present": false, "busy": who works on it, "problem": why it cannot be read, "begun": its making
-    did not end, "evicted": see `evicted.told`, "before": see `index.before`}. "refused" are the fields of the error
-    that making it would end with: its folder is another's, or, with "keys", those that the staged folders of "what" are
-    to have, and "key", its own, see `place.foreseen`.
-
-    With "what" (see linkwish.wish), an export of folders that were staged anew since is held against their ledgers;
-    with "full" too, any export is.
+def observe(query: ExportQuery) -> ExportFact | NotExported:
+    """What is there, and the error that making it would end with: its folder is another's, or, with `keys`, see
+    `place.foreseen`.
     """
-    dst = inside(query.get("store", ""), query["dst"])
+    store = query.get("store", "")
+    dst = inside(store, query["dst"])
     try:
-        made = mountlist.read(dst)
+        manifest = mountlist.read(dst)
     except LedgerError as error:
         text = f"the manifest in {dst} is unreadable: {error}"
-        return {"present": False, "busy": "", "problem": text, **_refused(query, dst)}
-    if made is None:
-        gone = {**evicted.told(query.get("store", ""), dst), **index.before(query, dst)}
-        begun = bool(mountlist.noted(dst))
-        return {"present": False, "busy": folder.busy(dst), "begun": begun, **gone, **_refused(query, dst)}
-    entries = _entries(made)
-    found = [{"file": name, "text": text} for name, entry in entries.items() if (text := problem(dst, entry))]
+        return {"present": False, "busy": "", "problem": text, "refused": _refused(query, dst)}
+    if manifest is None:
+        gone: NotExported = {"present": False, "busy": folder.busy(dst), "begun": bool(mountlist.noted(dst))}
+        if eviction := evicted.told(store, dst):
+            gone["evicted"] = eviction
+        if last := index.before(store, query.get("of", ""), dst):
+            gone["before"], gone["here"] = last, last == dst
+        gone["refused"] = _refused(query, dst)
+        return gone
+    entries = _entries(manifest)
+    problems: list[NamedProblem] = [
+        {"file": name, "text": text} for name, entry in entries.items() if (text := problem(dst, entry))
+    ]
     strange = (name for name in names(dst) if name not in entries)
-    found += [{"file": name, "text": f"{name} is not of the export"} for name in strange]
-    found += [{"file": path, "text": text} for path, text in _sources(made, entries, query, dst)]
-    found += [{"file": mountlist.path_of(dst), "text": text} for text in _mounts(made, dst, query)]
+    problems += [{"file": name, "text": f"{name} is not of the export"} for name in strange]
+    problems += [{"file": path, "text": text} for path, text in _sources(manifest, entries, query, dst)]
+    problems += [{"file": mountlist.path_of(dst), "text": text} for text in _mounts(manifest, dst, query)]
     return {
         "present": True,
-        "key": made["key"],
-        "parts": made["parts"],
-        "commit": made["commit"],
+        "key": manifest["key"],
+        "parts": manifest["parts"],
+        "commit": manifest["commit"],
         "files": len(entries),
-        "mounts": made["mounts"],
-        "problems": found,
-        **(_refused(query, dst) if found or made["key"] != query.get("key") else {}),
+        "mounts": manifest["mounts"],
+        "problems": problems,
+        "refused": _refused(query, dst) if problems or manifest["key"] != query.get("key") else {},
     }
 
 
-def _refused(query: dict[str, Any], dst: str) -> dict[str, Any]:
+def _refused(query: ExportQuery, dst: str) -> Refusal:
+    from sparkbuild.agent.ledger import obstacles  # noqa: PLC0415 - 4 ms, and most looks find all as it should be
+
     blocked = obstacles.blocked(query, dst)
     if blocked is not None:
-        return {"refused": {**blocked.fields, "part": "dst"}}
-    return {"refused": foreseen(query, dst)} if "keys" in query else {}
+        return {**blocked.fields, "part": "dst"}
+    return foreseen(query, dst) if "keys" in query else {}
 
 
-def _entries(made: dict[str, Any]) -> dict[str, Entry]:
-    bound = _bound(made)
-    found = [
-        *(Entry(one["name"], HARD, one["of"]) for one in made["files"]),
-        *(Entry(one["name"], POINTER, one["text"]) for one in made["pointers"]),
-        *(Entry(name, EMPTY, bound.get(name, "")) for name in made["empty"]),
+def _entries(manifest: Manifest) -> dict[str, Entry]:
+    bound = _bound(manifest)
+    by_name = [
+        *(Entry(link["name"], HARD, link["of"]) for link in manifest["files"]),
+        *(Entry(link["name"], POINTER, link["text"]) for link in manifest["pointers"]),
+        *(Entry(name, EMPTY, bound.get(name, "")) for name in manifest["empty"]),
     ]
-    return {entry.name: entry for entry in found}
+    return {entry.name: entry for entry in by_name}
 
 
-def _bound(made: dict[str, Any]) -> dict[str, str]:
+def _bound(manifest: Manifest) -> dict[str, str]:
     """The files that are bound, by name."""
-    above = f"{made['target'].rstrip('/')}/"
-    return {one["target"].removeprefix(above): one["source"] for one in made["mounts"][1:]}
+    above = f"{manifest['target'].rstrip('/')}/"
+    return {mount["target"].removeprefix(above): mount["source"] for mount in manifest["mounts"][1:]}
 
 
-def _sources(made: dict[str, Any], entries: dict[str, Entry], query: dict[str, Any], dst: str) -> list[tuple[str, str]]:
+def _sources(manifest: Manifest, entries: dict[str, Entry], query: ExportQuery, dst: str) -> list[tuple[str, str]]:
     """What the staged folders say, if any of them was staged anew since."""
     if "what" in query:
         what, store = query["what"], query.get("store", "")
-        was = [*(one["folder"] for one in made["sources"]), made["source"]]
-        now = [*linkwish.folders_of(what, store), linkwish.cache_of(what)]
+        was = [*(source["folder"] for source in manifest["sources"]), manifest["source"]]
+        now = [*linkset.folders_of(what, store), linkset.cache_of(what)]
         if was != now:
             old, new = (", ".join(path for path in paths if path) for paths in (was, now))
             return [("", f"it is made from {old}, wanted {new}")]
-    moved = [one["folder"] for one in made["sources"] if _stamp(one["folder"]) != one["ledger"]]
+    moved = [source["folder"] for source in manifest["sources"] if _stamp(source["folder"]) != source["ledger"]]
     if "what" not in query or not (moved or query.get("full")):
         return [(path, f"{path} is not what the export was made from") for path in moved]
     try:
-        wish = linkwish.wish(query["what"], query.get("store", ""), dst, bound=_bound(made))
+        links = linkset.link_set(query["what"], query.get("store", ""), dst, bound=_bound(manifest))
     except AgentError as error:
         return [(str(error.fields["where"]), f"{error.fields['where']}: {error.fields['what']}")]
-    if wish.commit != made["commit"]:
-        return [("", f"it is of commit {made['commit'][:12]}, the mirror has {wish.commit[:12]} now")]
-    other = {name: (entry.how, entry.path) for name, entry in wish.entries.items()}
+    if links.commit != manifest["commit"]:
+        return [("", f"it is of commit {manifest['commit'][:12]}, the mirror has {links.commit[:12]} now")]
+    other = {name: (entry.how, entry.path) for name, entry in links.entries.items()}
     mine = {name: (entry.how, entry.path) for name, entry in entries.items()}
     differ = sorted(name for name in {*other, *mine} if other.get(name) != mine.get(name))
     return [(name, f"{name} is staged otherwise by now") for name in differ]
 
 
-def _mounts(made: dict[str, Any], dst: str, query: dict[str, Any]) -> list[str]:
+def _mounts(manifest: Manifest, dst: str, query: ExportQuery) -> list[str]:
     """What is wrong with the mounts: the export itself comes first, then one for each of its empty files, no more."""
-    target = query["what"]["target"] if "what" in query else made["target"]
-    first, *others = made["mounts"] or [{"source": "nothing", "target": "nothing"}]
-    found = []
+    target = query["what"]["target"] if "what" in query else manifest["target"]
+    nothing: Mount = {"source": "nothing", "target": "nothing", "read_only": True}
+    first, *others = manifest["mounts"] or [nothing]
+    problems = []
     if (first["source"], first["target"]) != (dst, target):
-        found.append(f"its manifest mounts {first['source']} at {first['target']}, wanted {dst} at {target}")
-    wanted, there = {f"{target.rstrip('/')}/{name}": name for name in made["empty"]}, {one["target"] for one in others}
-    found += [
+        problems.append(f"its manifest mounts {first['source']} at {first['target']}, wanted {dst} at {target}")
+    wanted = {f"{target.rstrip('/')}/{name}": name for name in manifest["empty"]}
+    there = {mount["target"] for mount in others}
+    problems += [
         f"{name} is an empty file, and its manifest binds nothing onto it"
         for at, name in wanted.items()
         if at not in there
     ]
-    found += [
-        f"its manifest mounts {one['source']} at {one['target']}, which is no empty file of it"
-        for one in others
-        if one["target"] not in wanted
+    problems += [
+        f"its manifest mounts {mount['source']} at {mount['target']}, which is no empty file of it"
+        for mount in others
+        if mount["target"] not in wanted
     ]
-    found += [
-        f"its manifest mounts {one['source']} at {one['target']} writable"
-        for one in made["mounts"]
-        if one.get("read_only") is not True
+    problems += [
+        f"its manifest mounts {mount['source']} at {mount['target']} writable"
+        for mount in manifest["mounts"]
+        if mount.get("read_only") is not True
     ]
-    return found
+    return problems
 
 
 def _stamp(path: str) -> stamps.Stamp | None:

@@ -12,54 +12,56 @@ import errno
 import os
 import stat
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
-from sparkbuild.agent.export import linkwish, place
-from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry, LinkWish, Staged
+from sparkbuild.agent.export import linkset, place
+from sparkbuild.agent.export.linkset import EMPTY, HARD, POINTER, Entry, LinkSet, Staged
 from sparkbuild.agent.lane import uses
 from sparkbuild.agent.lane.records import shelf_of
 from sparkbuild.agent.ledger import folder, mountlist, noting, obstacles, stamps
-from sparkbuild.agent.ledger.ledger import OURS, LedgerError
+from sparkbuild.agent.ledger.ledger import LedgerError
+from sparkbuild.agent.ledger.mountlist import Manifest
 from sparkbuild.agent.ledger.part import stem
+from sparkbuild.agent.wire.layout import EXPORT, OURS
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.exports import LinktreeRequest, LinktreeResult
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "docker", "dst": the export's folder, "key", "parts", "what": see linkwish.wish}. Result
-    {"files": in all, "made": hard links, "pointers", "empty", "removed", "mounts", "commit"}.
 
-    Errors: kind "config" when a running lane uses what would change, when the folder holds what is not ours, when the
-    two are on different file systems, and for what makes no sense; "integrity" when a staged folder is not whole.
+def run(request: LinktreeRequest, reporter: Reporter) -> LinktreeResult:
+    """Errors: kind "config" when a running lane uses what would change, when the folder holds what is not ours, when
+    the two are on different file systems, and for what makes no sense; "integrity" when a staged folder is not whole.
     """
     store = request.get("store", "")
     with patience.watched(reporter):
         return _linked(store, inside(store, request["dst"]), request, reporter)
 
 
-def _linked(store: str, dst: str, request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+def _linked(store: str, dst: str, request: LinktreeRequest, reporter: Reporter) -> LinktreeResult:
     what = request["what"]
-    folders = linkwish.folders_of(what, store)
+    folders = linkset.folders_of(what, store)
     place.check_place(dst, folders)
     blocked = obstacles.blocked(request, dst)
     if blocked is not None:
         raise blocked
     for path in folders:
-        linkwish.staged(path)  # before a lock makes an empty folder of what is not there
+        linkset.staged(path)  # before a lock makes an empty folder of what is not there
     with contextlib.ExitStack() as locks:
         for path in (dst, *sorted(set(folders))):  # everyone in this order, the export's own first
             locks.enter_context(folder.locked(path, partial(_waiting, reporter, path)))
-        wish = linkwish.wish(what, store, dst)
-        return noting.noted(request, dst, _Linking(dst, request, wish, reporter).run)
+        links = linkset.link_set(what, store, dst)
+        return noting.noted(request, dst, _Linking(dst, request, links, reporter).run)
 
 
 class _Linking:
     """One run on one export, under the locks of all that it touches."""
 
-    def __init__(self, dst: str, request: dict[str, Any], wish: LinkWish, reporter: Reporter) -> None:
-        self.dst, self.request, self.wish, self.reporter = dst, request, wish, reporter
+    def __init__(self, dst: str, request: LinktreeRequest, links: LinkSet, reporter: Reporter) -> None:
+        self.dst, self.request, self.links, self.reporter = dst, request, links, reporter
         try:
             self.before = mountlist.read(dst)
         except LedgerError as error:
@@ -67,9 +69,9 @@ class _Linking:
             self.before = None
         self.ours = place.ours_in(dst)
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> LinktreeResult:
         """See `run` above."""
-        entries, there = self.wish.entries, place.names(self.dst)
+        entries, there = self.links.entries, place.names(self.dst)
         wrong = [entry for entry in entries.values() if place.problem(self.dst, entry)]
         gone = sorted(name for name in there if name in self.ours and name not in entries)
         place.check_strangers(self.dst, [name for name in there if name not in self.ours], entries, wrong)
@@ -77,9 +79,9 @@ class _Linking:
             place.check_disk(self.dst, [entry.path for entry in wrong if entry.how == HARD])
             self._refuse_used(wrong, gone)
             mountlist.withdraw(self.dst, [*self.ours, *entries])
-            before = {staged.path: _stamps(staged) for staged in self.wish.folders}
+            before = {staged.path: _stamps(staged) for staged in self.links.folders}
             self._change(wrong, gone)
-            for staged in self.wish.folders:
+            for staged in self.links.folders:
                 self._restamp(staged, before[staged.path])
         # what a killed run left, though it may have made all links
         folder.clear_leftovers(self.dst, set())
@@ -95,8 +97,8 @@ class _Linking:
             "pointers": counts[POINTER],
             "empty": counts[EMPTY],
             "removed": len(gone),
-            "mounts": len(self.wish.mounts),
-            "commit": self.wish.commit,
+            "mounts": len(self.links.mounts),
+            "commit": self.links.commit,
         }
 
     def _refuse_used(self, wrong: list[Entry], gone: list[str]) -> None:
@@ -105,7 +107,7 @@ class _Linking:
         replaced = [name for name in (*gone, *(entry.name for entry in wrong)) if _is_linked(f"{self.dst}/{name}")]
         touched += dict.fromkeys(entry.folder for entry in wrong if entry.how == HARD)
         if replaced:  # which folder each was of is not known for sure
-            touched += [staged.path for staged in self.wish.folders]
+            touched += [staged.path for staged in self.links.folders]
         shelf = shelf_of(self.request)
         uses.refuse(self.request.get("store", ""), dict.fromkeys(touched), "making or removing links of it", shelf)
 
@@ -134,27 +136,28 @@ class _Linking:
             moved = {name: (old, again[name]) for name, (old, _) in moved.items() if name in again}
             stamps.restamp(staged.path, staged.ledger, moved)
 
-    def _manifest(self) -> dict[str, Any]:
-        entries, what = self.wish.entries.values(), self.request["what"]
-        files = []
+    def _manifest(self) -> Manifest:
+        entries, what = self.links.entries.values(), self.request["what"]
+        files: list[mountlist.HardLink] = []
         for entry in entries:
             if entry.how == HARD:
-                found = os.lstat(entry.path)
-                files.append({"name": entry.name, "of": entry.path, "dev": found.st_dev, "ino": found.st_ino})
+                status = os.lstat(entry.path)
+                files.append({"name": entry.name, "of": entry.path, "dev": status.st_dev, "ino": status.st_ino})
         return {
             "format": mountlist.FORMAT,
-            "version": mountlist.VERSION,
+            "version": EXPORT,
+            "at": 0.0,  # noted when it is written
             "key": self.request["key"],
             "parts": self.request["parts"],
             "kind": what["kind"],
-            "commit": self.wish.commit,
+            "commit": self.links.commit,
             "target": what["target"],
-            "source": linkwish.cache_of(what),
-            "sources": [{"folder": staged.path, "ledger": staged.stamp} for staged in self.wish.folders],
+            "source": linkset.cache_of(what),
+            "sources": [{"folder": staged.path, "ledger": staged.stamp} for staged in self.links.folders],
             "files": files,
             "pointers": [{"name": entry.name, "text": entry.path} for entry in entries if entry.how == POINTER],
             "empty": [entry.name for entry in entries if entry.how == EMPTY],
-            "mounts": self.wish.mounts,
+            "mounts": self.links.mounts,
         }
 
 
@@ -163,11 +166,11 @@ def _waiting(reporter: Reporter, path: str, who: str) -> None:
 
 
 def _stamps(staged: Staged) -> dict[str, stamps.Stamp]:
-    found = {}
+    by_name = {}
     for record in staged.ledger.files:
         with contextlib.suppress(OSError):
-            found[record.name] = stamps.of(os.lstat(f"{staged.path}/{record.name}"))
-    return found
+            by_name[record.name] = stamps.of(os.lstat(f"{staged.path}/{record.name}"))
+    return by_name
 
 
 def _make(held: Held, entry: Entry) -> None:
@@ -184,8 +187,8 @@ def _make(held: Held, entry: Entry) -> None:
 
 def _link(entry: Entry, held: Held, temporary: str) -> None:
     try:
-        found = os.lstat(entry.path)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.lstat(entry.path)
+        if not stat.S_ISREG(status.st_mode):
             raise AgentError("a staged file is no regular file", kind="integrity", where=entry.path, next="doit stage")
         held.link(entry.path, temporary)
     except FileNotFoundError as error:
@@ -209,7 +212,7 @@ def _link(entry: Entry, held: Held, temporary: str) -> None:
 
 def _is_linked(path: str) -> bool:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1

@@ -5,30 +5,35 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience, questions
-from sparkbuild.agent.export import linkwish
-from sparkbuild.agent.export.linkwish import EMPTY, HARD, POINTER, Entry
+from sparkbuild.agent.export import linkset
+from sparkbuild.agent.export.linkset import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.ledger import content, folder, ledger, links, mountlist
-from sparkbuild.agent.ledger.ledger import OURS, LedgerError, Link
+from sparkbuild.agent.ledger.ledger import LedgerError, Link
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.exports import ExportQuery, Linked
+    from sparkbuild.agent.wire.staged import Refusal
 
 _SHOWN = 5
 _NEXT_DISK = "give the export a `path`, or the block a `dst`, so that both are on one disk"
 
 
-def foreseen(query: dict[str, Any], dst: str) -> dict[str, str]:
-    """The fields of the error that making an export would end with, {} when none is to be seen. `query`: see
-    `look.observe`; while its folders are not staged as they are wanted, the hub cache tells of the snapshot.
+def foreseen(query: ExportQuery, dst: str) -> Refusal:
+    """The fields of the error that making an export would end with, {} when none is to be seen. While its folders are
+    not staged as they are wanted, the hub cache tells of the snapshot.
     """
     store, what = query.get("store", ""), query["what"]
-    folders = linkwish.folders_of(what, store)
+    folders = linkset.folders_of(what, store)
     try:
         check_place(dst, folders)
         there, ours = names(dst) if os.path.isdir(dst) else [], ours_in(dst)
         if all(_key(path) == key for path, key in zip(folders, query["keys"], strict=True)):
-            entries = patience.bounded(lambda: linkwish.wish(what, store, dst)).entries
+            entries = patience.bounded(lambda: linkset.link_set(what, store, dst)).entries
             wrong = [entry for entry in entries.values() if problem(dst, entry)]
             check_strangers(dst, [name for name in there if name not in ours], entries, wrong)
             check_disk(dst, [entry.path for entry in wrong if entry.how == HARD])
@@ -43,35 +48,35 @@ def foreseen(query: dict[str, Any], dst: str) -> dict[str, str]:
 
 def _key(path: str) -> str:
     try:
-        found = ledger.read(path)
+        recorded = ledger.read(path)
     except LedgerError:
         return ""
-    return found.key if found is not None else ""
+    return recorded.key if recorded is not None else ""
 
 
-def _check_before(what: dict[str, Any], store: str, dst: str, strangers: list[str]) -> None:
+def _check_before(what: Linked, store: str, dst: str, strangers: list[str]) -> None:
     """What is sure while the folders are not staged: a file that has one name and content is no entry of an export."""
     own = [name for name in strangers if _is_own(f"{dst}/{name}")]
     check_strangers(dst, own, {}, [])
-    mirror, *over = linkwish.folders_of(what, store)
+    mirror, *over = linkset.folders_of(what, store)
     if what["kind"] == "composed":
         check_disk(dst, over)
-    elif patience.bounded(lambda: linkwish.tree_is_linked(what, store)):
+    elif patience.bounded(lambda: linkset.tree_is_linked(what, store)):
         check_disk(dst, [mirror])
 
 
 def _is_own(path: str) -> bool:
-    found = os.lstat(path)
-    return stat.S_ISREG(found.st_mode) and found.st_size > 0 and found.st_nlink == 1
+    status = os.lstat(path)
+    return stat.S_ISREG(status.st_mode) and status.st_size > 0 and status.st_nlink == 1
 
 
 def ours_in(dst: str) -> set[str]:
     """The names in an export's folder that we made, or may have made."""
     try:
-        made = mountlist.read(dst)
+        manifest = mountlist.read(dst)
     except LedgerError:
-        made = None
-    return {*mountlist.noted(dst), *(mountlist.names(made) if made else ())}
+        manifest = None
+    return {*mountlist.noted(dst), *(mountlist.names(manifest) if manifest else ())}
 
 
 def check_place(dst: str, folders: Iterable[str]) -> None:
@@ -144,38 +149,38 @@ def other_disk(path: str, dst: str) -> AgentError:
 
 def names(dst: str) -> list[str]:
     """Everything in an export that is no folder, links to folders too, without what is kept for ourselves."""
-    found, folders = [], [""]
+    files, folders = [], [""]
     while folders:
         above = folders.pop()
         with questions.asking(f"{dst}/{above}"), os.scandir(f"{dst}/{above}") as inner:
-            for one in inner:
-                name = f"{above}{one.name}"
+            for entry in inner:
+                name = f"{above}{entry.name}"
                 if name == OURS:
                     continue
-                if one.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{name}/")
                 else:
-                    found.append(name)
-    return sorted(found)
+                    files.append(name)
+    return sorted(files)
 
 
 def problem(dst: str, entry: Entry) -> str:
     """What is wrong with one name of an export, "" when nothing is."""
     if entry.how == POINTER:
         return links.problem(dst, Link(entry.name, entry.path))
-    found, text = content.standing(f"{dst}/{entry.name}")
-    if found is None:
+    status, text = content.standing(f"{dst}/{entry.name}")
+    if status is None:
         return f"{entry.name} {text}"
     if entry.how == EMPTY:
-        right = not found.st_size and found.st_nlink == 1
+        right = not status.st_size and status.st_nlink == 1
         return "" if right else f"{entry.name} is no empty file of its own, and one is to be bound onto it"
-    return _not_linked(entry, found)
+    return _not_linked(entry, status)
 
 
-def _not_linked(entry: Entry, found: os.stat_result) -> str:
+def _not_linked(entry: Entry, status: os.stat_result) -> str:
     try:
         with questions.asking(entry.path):
             staged = os.lstat(entry.path)
     except (FileNotFoundError, NotADirectoryError):
         return f"{entry.name}: the staged file {entry.path} is missing"
-    return "" if os.path.samestat(found, staged) else f"{entry.name} is not the file {entry.path}"
+    return "" if os.path.samestat(status, staged) else f"{entry.name} is not the file {entry.path}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
@@ -20,11 +20,14 @@ from sparkbuild.agent.hub.repository import Entry, Tree
 from sparkbuild.agent.ledger.ledger import Link
 from sparkbuild.agent.ledger.titles import title
 from sparkbuild.agent.source import downloads, shards, sparsecopy, whole
+from sparkbuild.agent.source.fileset import FileBytes, FileSet, TextBytes, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.versions import Version
-from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import About, HubMirror
 
 
 class _Asked(NamedTuple):
@@ -49,11 +52,9 @@ class _Asked(NamedTuple):
         return self.tree.blob(path) if self.tree is not None else ""
 
 
-def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
+def file_set(what: HubMirror, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as every planner
     """The files and links of one revision, named from the folder `models--org--name` of the mirror on.
 
-    `what`: {"kind": "hub-mirror", "cache": the folder that has models--*, "repo": "org/name", "revision": ref or
-    commit, "skip": [globs over paths of the snapshot]}.
     The source is only looked at: names, link texts, sizes of opened files. Raises AgentError, kind "config" for what is
     asked wrongly, "integrity" for a cache that is not whole or contradicts itself.
     """
@@ -79,7 +80,7 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
     files += [_ref(name, commit) for name in sorted(refs)]
     if asked.tree is not None and not _left_out(asked):
         files.append(_tree(asked, asked.tree))
-    return Wish(files, links, _about(asked, ref, total))
+    return FileSet(files, links, _about(asked, ref, total))
 
 
 def _refuse_incomplete(asked: _Asked) -> None:
@@ -167,13 +168,13 @@ def _unfinished(asked: _Asked, blobs: list[str]) -> str:
 
 def _indexed(asked: _Asked) -> set[str]:
     """The shards that the indexes of the snapshot name."""
-    found = set()
+    named = set()
     for entry in asked.wanted:
         if entry.path.endswith(shards.INDEXES):
             way = _way(asked, entry)
             if way.whole:
-                found |= shards.of_index(way.file, entry.path)
-    return found
+                named |= shards.of_index(way.file, entry.path)
+    return named
 
 
 def _way(asked: _Asked, entry: Entry) -> Way:
@@ -186,17 +187,17 @@ def _way(asked: _Asked, entry: Entry) -> Way:
 
 def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
     """Blob -> the file with its bytes and the first entry that wants it. Raises AgentError for links to nothing."""
-    found: dict[str, tuple[str, Entry]] = {}
+    files: dict[str, tuple[str, Entry]] = {}
     broken: list[tuple[Entry, str, Way]] = []
     for entry in asked.wanted:
         if not entry.text:
             continue
         blob = blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)
         _refuse_another(asked, entry, blob)
-        if blob in found:
+        if blob in files:
             continue
         way = _way(asked, entry)
-        found[blob] = way.file, entry
+        files[blob] = way.file, entry
         if not way.whole:
             broken.append((entry, blob, way))
     if broken:
@@ -211,7 +212,7 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
             next=f"{_download(asked)}; or put it into `skip`",
         )
     _refuse_shared(asked)
-    return found
+    return files
 
 
 def _refuse_shared(asked: _Asked) -> None:
@@ -249,7 +250,7 @@ def _refuse_another(asked: _Asked, entry: Entry, blob: str) -> None:
 def _blob(asked: _Asked, name: str, found: tuple[str, Entry]) -> Wanted:
     file, entry = found
     identity = {"kind": "hub-blob", "etag": name}
-    source = {"kind": "file", "path": file}
+    source = FileBytes(kind="file", path=file)
     wanted = Wanted(f"blobs/{name}", source, _version(asked, file, entry).size, "", identity)
     return _hashed(wanted._replace(title=title(wanted.name, [entry.path])), name)
 
@@ -277,7 +278,7 @@ def _hashed(wanted: Wanted, name: str) -> Wanted:
 
 
 def _real_files(asked: _Asked) -> list[Wanted]:
-    found = []
+    files = []
     for entry in asked.wanted:
         if entry.text:
             continue
@@ -287,13 +288,13 @@ def _real_files(asked: _Asked) -> list[Wanted]:
         if blob:
             identity["lfs_sha256" if len(blob) == 64 else "blob_id"] = blob
         version = _version(asked, file, entry)
-        name, source = f"snapshots/{asked.commit}/{entry.path}", {"kind": "file", "path": file}
+        name, source = f"snapshots/{asked.commit}/{entry.path}", FileBytes(kind="file", path=file)
         if not blob:  # nothing says what it is by content
             whole.refuse_part(file, entry.path, version.size, _download(asked))
             identity["version"] = source["version"] = version.text
         wanted = Wanted(name, source, version.size, "", identity)
-        found.append(_hashed(wanted, blob) if blob else wanted)
-    return found
+        files.append(_hashed(wanted, blob) if blob else wanted)
+    return files
 
 
 def _link(asked: _Asked, entry: Entry) -> Link:
@@ -304,13 +305,13 @@ def _link(asked: _Asked, entry: Entry) -> Link:
 
 def _ref(name: str, commit: str) -> Wanted:
     sha256 = hashlib.sha256(commit.encode()).hexdigest()
-    return Wanted(f"refs/{name}", {"kind": "text", "text": commit}, 40, sha256, {"kind": "text", "sha256": sha256})
+    return Wanted(f"refs/{name}", TextBytes(kind="text", text=commit), 40, sha256, {"kind": "text", "sha256": sha256})
 
 
 def _tree(asked: _Asked, tree: Tree) -> Wanted:
     name = f"trees/{asked.commit}.json"
     sha256 = hashlib.sha256(tree.data).hexdigest()
-    source = {"kind": "file", "path": f"{asked.place.path}/{name}"}
+    source = FileBytes(kind="file", path=f"{asked.place.path}/{name}")
     return Wanted(name, source, len(tree.data), sha256, {"kind": "hub-tree", "sha256": sha256})
 
 
@@ -321,16 +322,17 @@ def _left_out(asked: _Asked) -> bool:
     return asked.tree is not None and any(matching(path, asked.globs) for path in asked.tree.files)
 
 
-def _about(asked: _Asked, ref: str, total: int) -> dict[str, Any]:
+def _about(asked: _Asked, ref: str, total: int) -> About:
     paths = {entry.path for entry in asked.skipped}
     sizes: list[int | None] = [None] * len(paths)
     if asked.tree is not None:
         paths |= {path for path in asked.tree.files if matching(path, asked.globs)}
         sizes = [asked.tree.size(path) for path in paths]
     known = sum(size for size in sizes if size is not None)
-    about: dict[str, Any] = {"repo": asked.repo, "commit": asked.commit, "ref": ref}
-    about |= {"files": len(asked.wanted), "bytes": total}
+    about: About = {"repo": asked.repo, "commit": asked.commit, "ref": ref, "files": len(asked.wanted), "bytes": total}
     about["skipped"] = {"files": len(paths), "bytes": None if None in sizes else known}
-    unused = [glob for glob in asked.globs if not any(matching(path, [glob]) for path in paths)]
-    about |= {"unread_tree": asked.unread} if asked.unread else {}
-    return about | ({"unused_skip": unused} if unused else {})
+    if asked.unread:
+        about["unread_tree"] = asked.unread
+    if unused := [glob for glob in asked.globs if not any(matching(path, [glob]) for path in paths)]:
+        about["unused_skip"] = unused
+    return about

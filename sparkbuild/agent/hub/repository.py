@@ -158,7 +158,7 @@ def resolve(place: Place, repo: str, revision: str) -> tuple[str, str]:
 
 
 def _refs(place: Place) -> list[str]:
-    found, folders = [], [""]
+    refs, folders = [], [""]
     while folders:
         folder = folders.pop()
         for name in nas.names(f"{place.path}/refs/{folder}"):
@@ -166,8 +166,8 @@ def _refs(place: Place) -> list[str]:
             if nas.is_folder(f"{place.path}/refs/{path}"):
                 folders.append(f"{path}/")
             else:
-                found.append(path)
-    return sorted(found)
+                refs.append(path)
+    return sorted(refs)
 
 
 def entries(place: Place, commit: str) -> list[Entry]:
@@ -175,7 +175,7 @@ def entries(place: Place, commit: str) -> list[Entry]:
     for names that no staged file can have, and for what is neither link nor file.
     """
     top = f"{place.path}/snapshots/{commit}"
-    found, folders, seen = [], [""], dict[str, str]()
+    paths, folders, seen = [], [""], dict[str, str]()
     while folders:
         folder = folders.pop()
         for name in nas.names(f"{top}/{folder}"):
@@ -194,8 +194,8 @@ def entries(place: Place, commit: str) -> list[Entry]:
                 folders.append(f"{path}/")
             elif text or not name.endswith(".incomplete"):
                 target = links.target(place, f"{top}/{path}", text, seen) if text else ""
-                found.append(Entry(path, text, target))
-    return sorted(found)
+                paths.append(Entry(path, text, target))
+    return sorted(paths)
 
 
 def tree(place: Place, commit: str) -> tuple[Tree | None, str]:
@@ -224,7 +224,7 @@ def tree(place: Place, commit: str) -> tuple[Tree | None, str]:
 def version_of(path: str) -> Version:
     """Of a regular file, as its open descriptor tells. Raises AgentError when something else is there."""
     try:
-        found = nas.status(path)
+        status = nas.status(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise AgentError(
             "a file of the source went away",
@@ -244,13 +244,13 @@ def version_of(path: str) -> Version:
             wanted="a file that can be read",
             next="look at the mount and at the NAS, then run again",
         ) from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise AgentError(
             "something of the source is no regular file",
             kind="config",
             where=path,
-            found="a folder" if stat.S_ISDIR(found.st_mode) else "a socket, a pipe or a device",
+            found="a folder" if stat.S_ISDIR(status.st_mode) else "a socket, a pipe or a device",
             wanted="a regular file, or a link to one",
             next="put it into `skip` of this staging block",
         )
-    return versions.of(found)
+    return versions.of(status)

@@ -6,6 +6,7 @@ Texts here do not name the file: who asked knows what it is called, see `titles`
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 import threading
@@ -71,12 +72,12 @@ def standing(path: str) -> tuple[os.stat_result | None, str]:
     """What stands under a name where a regular file belongs: its stat and "", or None and what is there instead."""
     try:
         with questions.asking(path):
-            found = os.lstat(path)
+            status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None, "is missing"
     except OSError as error:
         return None, unreadable(error)
-    return (found, "") if stat.S_ISREG(found.st_mode) else (None, f"is {kind(found)}, wanted a regular file")
+    return (status, "") if stat.S_ISREG(status.st_mode) else (None, f"is {kind(status)}, wanted a regular file")
 
 
 def unreadable(error: OSError) -> str:
@@ -173,8 +174,6 @@ class Hashes:
     """The digests of the whole and of its ends, as its chunks come by in order. sha1 is git's, with its header."""
 
     def __init__(self, shape: Shape, function: digest.Digest | None, *, sha1: bool) -> None:
-        import hashlib  # noqa: PLC0415 - 3 ms, and most looks believe the stamps
-
         self._shape, self.sha256 = shape, hashlib.sha256()
         self._sha1 = hashlib.sha1(f"blob {shape.size}\0".encode(), usedforsecurity=False) if sha1 else None
         self._function, self._ends = function, shape.ends() if function is not None else []
@@ -216,10 +215,10 @@ def stray_chunks(pages: Pages, shape: Shape, moved: Moved) -> set[int]:
     return wrong
 
 
-def kind(found: os.stat_result) -> str:
+def kind(status: os.stat_result) -> str:
     """What a directory entry is, in words."""
     names = {stat.S_IFREG: "a regular file", stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder"}
-    return names.get(stat.S_IFMT(found.st_mode), "a pipe, socket or device")
+    return names.get(stat.S_IFMT(status.st_mode), "a pipe, socket or device")
 
 
 def describe(record: Record, size: int, bad: tuple[int, ...]) -> str:

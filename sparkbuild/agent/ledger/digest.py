@@ -7,6 +7,7 @@ on it), then blake2b cut to 8 bytes. The first two are the same algorithm, `xxh3
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -41,9 +42,9 @@ def function(name: str) -> Digest | None:
         return _blake2b
     if name == XXH3:
         for load in (_from_wheel, _from_system):
-            found = load()
-            if found is not None and all(found(bytearray(data)).hex() == want for data, want in _VECTORS):
-                return found
+            loaded = load()
+            if loaded is not None and all(loaded(bytearray(data)).hex() == want for data, want in _VECTORS):
+                return loaded
     return None
 
 
@@ -53,8 +54,6 @@ def count(size: int) -> int:
 
 
 def _blake2b(data: Any) -> bytes:
-    import hashlib  # noqa: PLC0415 - 3 ms, for nodes without xxhash alone
-
     return hashlib.blake2b(data, digest_size=WIDTH).digest()
 
 
@@ -68,7 +67,7 @@ def _from_wheel() -> Digest | None:
 
 def _from_system() -> Digest | None:
     try:
-        import ctypes  # noqa: PLC0415
+        import ctypes  # noqa: PLC0415 - 2 ms, and most looks compute no digest
 
         hash64 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
     except (ImportError, OSError, AttributeError):  # no ctypes, no library, or one from before XXH3 (0.8.0)

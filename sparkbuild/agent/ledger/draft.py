@@ -12,7 +12,6 @@ from typing import IO
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger.ledger import (
-    OURS,
     LedgerError,
     Link,
     Record,
@@ -22,8 +21,9 @@ from sparkbuild.agent.ledger.ledger import (
     plain,
     small_file,
 )
+from sparkbuild.agent.wire.layout import DRAFT_FILE, OURS
 
-_NAME = f"{OURS}/draft.jsonl"
+_NAME = f"{OURS}/{DRAFT_FILE}"
 
 
 class Draft:
@@ -43,15 +43,15 @@ class Draft:
             data = small_file(self.path)
         except LedgerError:
             data = None
-        found = {}
+        records = {}
         for line in (data or b"").splitlines():
             try:
                 value = as_object(line)
                 record = as_record(value, str(value.get("digest")))
             except LedgerError:
                 continue
-            found[record.name] = record
-        return found
+            records[record.name] = record
+        return records
 
     def read_links(self) -> list[Link]:
         """The links that earlier tries made, or were about to make."""
@@ -59,15 +59,15 @@ class Draft:
             data = small_file(self.path)
         except LedgerError:
             data = None
-        found = []
+        links = []
         for line in (data or b"").splitlines():
             try:
                 value = as_object(line)
                 if "text" in value:
-                    found.append(as_link(value))
+                    links.append(as_link(value))
             except LedgerError:
                 continue
-        return found
+        return links
 
     def start(self, records: list[Record], links: Iterable[Link] = ()) -> None:
         """Begin anew with these records and links, on the disk when this returns."""

@@ -1,6 +1,5 @@
-"""What became of a folder that was evicted: a small record for each, until something is staged there again.
-
-`<store>/staged-index/<sha256 of dst>.evicted`: {"format", "dst", "at": unix seconds, "for": what room was made for}.
+"""What became of a folder that was evicted: a small record for each beside the index, until something is staged there
+again.
 """
 
 from __future__ import annotations
@@ -8,11 +7,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import read_json, write_json
 from sparkbuild.agent.ledger import index
-from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.wire.layout import OURS
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.staged import Evicted
 
 FORMAT = "sparkbuild-evicted/v1"
 _LONGEST = 64 << 10  # bytes of a record that anyone would read
@@ -25,12 +27,12 @@ def note(store: str, dst: str, goal: str) -> None:
         write_json(index.path_of(store, dst, index.EVICTED), fields)
 
 
-def told(store: str, dst: str) -> dict[str, Any]:
-    """{"evicted": {"at", "for"}} of a folder in which nothing was begun since, else {}."""
-    found = read_json(index.path_of(store, dst, index.EVICTED), _LONGEST) if store else None
-    if found is None or found.get("format") != FORMAT or found.get("dst") != dst or os.path.lexists(f"{dst}/{OURS}"):
-        return {}
-    at, goal = found.get("at"), found.get("for")
-    if type(at) not in (int, float) or not isinstance(goal, str) or not goal.isprintable():
-        return {}
-    return {"evicted": {"at": at, "for": goal}}
+def told(store: str, dst: str) -> Evicted | None:
+    """When and for what a folder was evicted in which nothing was begun since; None of any other."""
+    record = read_json(index.path_of(store, dst, index.EVICTED), _LONGEST) if store else None
+    if record is None or record.get("format") != FORMAT or record.get("dst") != dst or os.path.lexists(f"{dst}/{OURS}"):
+        return None
+    at, goal = record.get("at"), record.get("for")
+    if not isinstance(at, int | float) or isinstance(at, bool) or not isinstance(goal, str) or not goal.isprintable():
+        return None
+    return {"at": at, "for": goal}

@@ -12,11 +12,12 @@ from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.held import FOLDER, Held
 from sparkbuild.agent.disk.lock import holder, is_still, take, try_take
 from sparkbuild.agent.ledger import way
-from sparkbuild.agent.ledger.ledger import OURS, safe_name
+from sparkbuild.agent.ledger.ledger import safe_name
+from sparkbuild.agent.wire.layout import LOCK, OURS, OWNER_FILE
 from sparkbuild.agent.wire.protocol import AgentError
 
 OUT_OF_PLACE = "what sparkbuild keeps beside staged data has something else in its place"
-_LOCK = f"{OURS}/lock"
+_LOCK = f"{OURS}/{LOCK}"
 _WAITS = 3.0  # seconds for which a note of `waiting` holds
 _LEFTOVERS = (".part", ".chunks", ".tmp", ".link")
 
@@ -29,9 +30,9 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
     flock on `.sparkbuild/lock`. `waiting` is told once who holds it. After the wait the file is looked at again:
     somebody may have removed the whole folder, and a lock on a removed file guards nothing.
     """
-    ours, made = f"{dst}/{OURS}", list[str]()
+    ours, new = f"{dst}/{OURS}", list[str]()
     while True:
-        made += _make(ours, dst)
+        new += _make(ours, dst)
         if os.path.islink(ours):
             raise misplaced(OUT_OF_PLACE, ours, "a symbolic link", "a folder, or nothing yet")
         try:
@@ -40,21 +41,21 @@ def locked(dst: str, waiting: Callable[[str], None]) -> Iterator[None]:
         except FileNotFoundError:  # another one has just removed the folder
             continue
         except OSError:
-            _unmake(made)
+            _unmake(new)
             raise
         try:
             take(fd, waiting)
-            if is_still(fd, f"{ours}/lock"):
+            if is_still(fd, f"{ours}/{LOCK}"):
                 since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"pid {os.getpid()} since {since}\n".encode(), 0)
                 try:
                     yield
                 except BaseException:
-                    if is_still(fd, f"{ours}/lock") and not begun(dst):
+                    if is_still(fd, f"{ours}/{LOCK}") and not begun(dst):
                         with Held(dst) as held:
                             held.unlink(_LOCK)
-                        _unmake([ours, *made])
+                        _unmake([ours, *new])
                     raise
                 return
         finally:
@@ -66,7 +67,7 @@ def begun(dst: str) -> bool:
     be.
     """
     try:
-        return any(name not in ("lock", "owner.json") for name in os.listdir(f"{dst}/{OURS}"))
+        return any(name not in (LOCK, OWNER_FILE) for name in os.listdir(f"{dst}/{OURS}"))
     except (FileNotFoundError, NotADirectoryError):
         return False
 
@@ -121,7 +122,7 @@ def busy(dst: str) -> str:
     """Who is changing the folder now, "" when nobody is."""
     try:
         with questions.asking(dst):
-            fd = os.open(f"{dst}/{OURS}/lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(f"{dst}/{_LOCK}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return ""
     try:
@@ -136,21 +137,21 @@ def waiting(dst: str) -> None:
     """
     until = time.time() + _WAITS
     with suppress(OSError):
-        os.utime(f"{dst}/{OURS}/lock", (until, until), follow_symlinks=False)
+        os.utime(f"{dst}/{_LOCK}", (until, until), follow_symlinks=False)
 
 
 def waits(dst: str) -> bool:
     """Whether who changes the folder waits for another node now."""
     try:
-        return 0 < os.lstat(f"{dst}/{OURS}/lock").st_mtime - time.time() <= _WAITS
+        return 0 < os.lstat(f"{dst}/{_LOCK}").st_mtime - time.time() <= _WAITS
     except OSError:
         return False
 
 
 def room(dst: str) -> int:
     """Bytes that may still be written to the folder's file system."""
-    found = os.statvfs(dst)
-    return found.f_bavail * found.f_frsize
+    disk = os.statvfs(dst)
+    return disk.f_bavail * disk.f_frsize
 
 
 def clear_leftovers(dst: str, keep: set[str]) -> None:
@@ -183,8 +184,8 @@ def place(held: Held, name: str) -> None:
         if blocked is not None:
             raise blocked from None
         raise
-    found = held.lstat(name)
-    if found is not None and stat.S_ISDIR(found.st_mode):
+    status = held.lstat(name)
+    if status is not None and stat.S_ISDIR(status.st_mode):
         raise _folder_there(held.at(name))
 
 
@@ -192,13 +193,13 @@ def in_the_place(dst: str, names: Collection[str], ours: Collection[str]) -> Age
     """Why files of these names cannot be in the folder: a folder stands there, or what is no folder of this one is on
     the way. What goes by itself since it was staged (`ours`, and folders of these) is no reason.
     """
-    found = way.detours(dst, names)
-    for step, detour in found.items():
+    detours = way.detours(dst, names)
+    for step, detour in detours.items():
         if step not in ours:
             return way.refused(dst, step, detour)
     known = set(way.steps(ours))
     for name in names:
-        if name in known or way.behind(name, found):
+        if name in known or way.behind(name, detours):
             continue
         path = f"{dst}/{name}"
         if os.path.isdir(path) and not os.path.islink(path):
@@ -219,10 +220,10 @@ def holds(dst: str, name: str) -> bool:
     """True when a file of that name is really in the folder: a link on the way to it may lead anywhere."""
     try:
         with Held(dst) as held:
-            found = held.lstat(name)
+            status = held.lstat(name)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return found is not None and not stat.S_ISDIR(found.st_mode)
+    return status is not None and not stat.S_ISDIR(status.st_mode)
 
 
 def through_link(dst: str, name: str) -> bool:

@@ -1,24 +1,24 @@
 """The index of what is staged on this node: a small file per folder, so that what no recipe wants any more is known.
 
-`<store>/staged-index/<sha256 of dst>.json`: {"format", "dst", "recipe", "block", "workspace", "key", "before": the key
-that it is being replaced by, "bytes", "staged_at", "served_at", "adopted": files were there before, "mount",
-"file_system": the mount point that it lay on when it was staged, and what was mounted there, see noting}, times in unix
-seconds, 0 for never. It is written before the first byte is staged, since an interrupted staging takes room too, and
-again when all is whole: by noting. An entry is what allows a folder to be evicted; it is no proof that anything is in
-it.
+It is written before the first byte is staged, since an interrupted staging takes room too, and again when all is whole:
+by noting. An entry is what allows a folder to be evicted; it is no proof that anything is in it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from sparkbuild.agent.disk.files import keep_owner, write_json
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger.ledger import LedgerError, small_file
 from sparkbuild.agent.wire.layout import STAGED_INDEX
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire import inventory
 
 FORMAT = "sparkbuild-staged/v1"
 EVICTED = ".evicted"  # how the name of the record of an eviction ends, see evicted
@@ -26,7 +26,7 @@ _LONGEST = 64 << 10  # bytes of an entry that anyone would read
 
 
 class Entry(NamedTuple):
-    """One folder: for which recipe and block it was staged from which workspace ("host:folder"), and when."""
+    """One folder, see wire.inventory.Entry."""
 
     dst: str
     recipe: str = ""
@@ -41,11 +41,13 @@ class Entry(NamedTuple):
     mount: str = ""
     file_system: str = ""
 
+    def told(self) -> inventory.Entry:
+        """As an inventory tells of it: its fields are these, by tests/test_wire.py."""
+        return cast("inventory.Entry", self._asdict())
+
 
 def path_of(store: str, dst: str, end: str = ".json") -> str:
     """Where the entry of a folder is, or another record of it."""
-    import hashlib  # noqa: PLC0415 - 3 ms, and most calls of the agent know nothing of the index
-
     return os.path.join(store, STAGED_INDEX, f"{hashlib.sha256(os.fsencode(dst)).hexdigest()}{end}")
 
 
@@ -62,21 +64,17 @@ def entries(store: str) -> list[Entry]:
 
 def entry(store: str, dst: str) -> Entry | None:
     """The entry of one folder, None when sparkbuild staged nothing there from this store."""
-    found = _read(path_of(store, dst))
-    return found if found is not None and found.dst == dst else None
+    kept = _read(path_of(store, dst))
+    return kept if kept is not None and kept.dst == dst else None
 
 
-def before(query: dict[str, Any], dst: str) -> dict[str, Any]:
-    """{"before": the folder that the query's "of", a recipe and its block, was last staged or exported into, "here": it
-    was this one}; {} when that is not known. A folder that was evicted is none.
+def before(store: str, of: str, dst: str) -> str:
+    """The folder that a recipe and its block were last staged or exported into, this one first; "" when that is not
+    known. A folder that was evicted is none.
     """
-    recipe, _, block = str(query.get("of") or "").partition("/")
-    same = [one for one in entries(query.get("store", "")) if (one.recipe, one.block) == (recipe, block)]
-    found = [one for one in same if one.staged_at]
-    if not found:
-        return {}
-    last = max(found, key=lambda one: (one.dst == dst, one.staged_at)).dst
-    return {"before": last, "here": last == dst}
+    recipe, _, block = of.partition("/")
+    same = [entry for entry in entries(store) if (entry.recipe, entry.block) == (recipe, block) and entry.staged_at]
+    return max(same, key=lambda entry: (entry.dst == dst, entry.staged_at)).dst if same else ""
 
 
 def forget(store: str, dst: str) -> None:
@@ -95,13 +93,13 @@ def _remove(path: str) -> None:
         held.unlink(name)
 
 
-def write(store: str, found: Entry) -> None:
+def write(store: str, new: Entry) -> None:
     """Keep the entry of a folder, instead of the one that was there."""
     above = os.path.join(store, STAGED_INDEX)
     if not os.path.isdir(above):
         os.makedirs(above, exist_ok=True)
         keep_owner(above)
-    write_json(path_of(store, found.dst), {"format": FORMAT, **found._asdict()})
+    write_json(path_of(store, new.dst), {"format": FORMAT, **new._asdict()})
 
 
 def _read(path: str) -> Entry | None:

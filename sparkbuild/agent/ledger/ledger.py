@@ -1,13 +1,5 @@
-"""The ledger: what was staged into a folder, with the digests to check it by, in `<dst>/.sparkbuild/ledger.json`.
-
-Format (JSON): {"format": "sparkbuild-ledger", "version": 2, "key": 64 hex, "parts": {}, "digest": name, "chunk": bytes,
-"at": unix seconds, "about": {}, "files": [{"name", "size", "sha256", "chunks", "ends"?, "source", "extents"?}],
-"links": [{"name", "text"}]}. `chunks` is base64 of the 8-byte digests of the file's chunks, in order; 4 TB of data make
-a ledger of 10 MB. `ends` are the digests of its heads and tails, see `Shape.ends`; small files have none, nor have
-ledgers of earlier days. `source` is what the bytes are by content (an artifact's sha256 and the member in it), never a
-path. `extents` [[first byte, end], ...] are the data of a sparse file, see `Record`. `about` is what the source was
-found to be. The ledger is written last: with it, everything is whole. Version 1, without extents, links and about, is
-read too.
+"""The ledger: what was staged into a folder, with the digests to check it by, in `<dst>/.sparkbuild/ledger.json`, whose
+fields docs/formats.md has. It is written last: with it, everything is whole. 4 TB of data make a ledger of 10 MB.
 """
 
 from __future__ import annotations
@@ -19,20 +11,25 @@ import os
 import re
 import stat
 import time
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import dump
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH, count
+from sparkbuild.agent.wire.layout import LEDGER as VERSION, LEDGER_FILE, OURS
 
-FORMAT, VERSION = "sparkbuild-ledger", 2
-OURS = ".sparkbuild"  # the folder beside the data
-_NAME = f"{OURS}/ledger.json"
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import About, Parts
+
+FORMAT = "sparkbuild-ledger"
+_NAME = f"{OURS}/{LEDGER_FILE}"
 LIMIT = 64 << 20  # bytes of a ledger that anyone would read
 _BLOCK = 1 << 20  # bytes
 _HEX = re.compile(r"[0-9a-f]{64}")
 
+Identity = Mapping[str, object]  # what bytes are by content: written, and compared as a whole
 Extents = tuple[tuple[int, int], ...]  # half-open ranges of bytes, ascending, not touching
 
 
@@ -54,7 +51,7 @@ class Record(NamedTuple):
     sha256: str
     chunks: bytes
     digest: str
-    source: dict[str, Any]
+    source: Identity
     extents: Extents = ()
     ends: bytes = b""
 
@@ -79,13 +76,13 @@ class Ledger(NamedTuple):
     """What a folder holds. `seal` names this very ledger in the stamp cache."""
 
     key: str
-    parts: dict[str, Any]
+    parts: Parts
     digest: str
     files: tuple[Record, ...]
     at: float = 0.0
     seal: str = ""
     links: tuple[Link, ...] = ()
-    about: dict[str, Any] = {}  # noqa: RUF012 - nobody writes to it
+    about: About = {}  # noqa: RUF012 - nobody writes to it
     version: int = VERSION
 
     @property
@@ -134,7 +131,7 @@ def _seal(sum32: int, size: int) -> str:
     return f"{sum32:08x}-{size}"
 
 
-def _value(ledger: Ledger) -> dict[str, Any]:
+def _value(ledger: Ledger) -> dict[str, object]:
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -167,7 +164,9 @@ def parse(data: bytes) -> Ledger:
     if len(set(names)) != len(names):
         raise LedgerError("it names a file twice")
     seal = _seal(binascii.crc32(data), len(data))
-    return Ledger(key, parts, digest, records, at if isinstance(at, float) else 0.0, seal, pointers, about, version)
+    at = at if isinstance(at, float) else 0.0
+    # what is in `about` is only shown, and held against its shape before that (nodes/rpc/shapes.py)
+    return Ledger(key, parts, digest, records, at, seal, pointers, cast("About", about), version)
 
 
 # What `safe_name` allows, for messages.
@@ -200,10 +199,10 @@ def right_extents(extents: Extents, size: int) -> bool:
     return True
 
 
-def plain(record: Record) -> dict[str, Any]:
+def plain(record: Record) -> dict[str, object]:
     """A record as it is in the ledger."""
     chunks, ends = (binascii.b2a_base64(data, newline=False).decode() for data in (record.chunks, record.ends))
-    fields = {"name": record.name, "size": record.size, "sha256": record.sha256, "chunks": chunks}
+    fields: dict[str, object] = {"name": record.name, "size": record.size, "sha256": record.sha256, "chunks": chunks}
     fields |= {"ends": ends} if ends else {}
     return {**fields, "source": record.source, **({"extents": record.extents} if record.extents else {})}
 
@@ -271,10 +270,10 @@ def _small_file(path: str) -> bytes | None:
             raise LedgerError("it is a symbolic link") from error
         raise
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise LedgerError("it is no regular file")
-        size = found.st_size
+        size = status.st_size
         if size > LIMIT:
             raise LedgerError(f"it has {size} bytes, more than {LIMIT}")
         return os.read(fd, size + 1)
@@ -282,7 +281,7 @@ def _small_file(path: str) -> bytes | None:
         os.close(fd)
 
 
-def as_object(data: bytes) -> dict[str, Any]:
+def as_object(data: bytes) -> dict[str, object]:
     """A JSON object. Raises LedgerError."""
     try:
         value = json.loads(data)

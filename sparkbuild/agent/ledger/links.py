@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import folder
-from sparkbuild.agent.ledger.ledger import OURS, Link
+from sparkbuild.agent.ledger.ledger import Link
 from sparkbuild.agent.ledger.part import stem
+from sparkbuild.agent.wire.layout import OURS
 
 
 def problem(dst: str, link: Link) -> str:
@@ -31,7 +32,7 @@ def make(dst: str, links: Iterable[Link]) -> int:
     """Make those that are not right; on the disk when this returns. Returns how many. Raises AgentError when a folder
     stands there, or something else than a folder on the way.
     """
-    made, above = 0, set()
+    count, above = 0, set()
     with Held(dst) as held:
         for link in links:
             folder.place(held, link.name)
@@ -42,10 +43,10 @@ def make(dst: str, links: Iterable[Link]) -> int:
             held.symlink(link.text, temporary)
             held.rename(temporary, link.name)
             above.add(os.path.dirname(link.name))
-            made += 1
+            count += 1
         for name in sorted(above):
             held.flush(name)
-    return made
+    return count
 
 
 def gone(dst: str, known: Iterable[Link], wanted: set[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.wire.layout import OURS
 
 _MOST = 64  # entries that are looked at: one umask made all of a staging, and each look costs a step of the disk
 

@@ -1,12 +1,6 @@
 """The mount manifest of an export, `<dst>/.sparkbuild/mounts.json`: what the folder holds, and what a launch mounts.
 
-Format (JSON): {"format": "sparkbuild-export", "version": 1, "key": 64 hex, "parts": {}, "at": unix seconds, "kind":
-"tree" | "composed", "commit", "target", "source": the hub cache that files are bound from ("": none), "sources":
-[{"folder": of a staged folder, "ledger": the stamp of its ledger's file}], "files": [{"name", "of": the staged file it
-is a hard link of, "dev", "ino"}], "pointers": [{"name", "text"}] symbolic links, "empty": [names of files that
-something is bound onto], "mounts": [{"source", "target", "read_only"}], the export itself first}. Written last: with
-it, the export is whole.
-
+A JSON object, `Manifest`. Written last: with it, the export is whole.
 `names.json` beside it lists what may be ours while the folder is being changed and has no manifest.
 """
 
@@ -14,16 +8,67 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from sparkbuild.agent.disk.files import dump
 from sparkbuild.agent.disk.held import Held, is_path
-from sparkbuild.agent.ledger.ledger import OURS, LedgerError, safe_name, small_file
+from sparkbuild.agent.ledger.ledger import LedgerError, safe_name, small_file
+from sparkbuild.agent.wire.layout import EXPORT as VERSION, MOUNTS_FILE, NAMES_FILE, OURS
 
-FORMAT, VERSION = "sparkbuild-export", 1
-_NAME, _DRAFT = f"{OURS}/mounts.json", f"{OURS}/names.json"
+if TYPE_CHECKING:
+    from sparkbuild.agent.ledger.stamps import Stamp
+    from sparkbuild.agent.wire.exports import Mount
+    from sparkbuild.agent.wire.sources import Parts
+
+FORMAT = "sparkbuild-export"
+_NAME, _DRAFT = f"{OURS}/{MOUNTS_FILE}", f"{OURS}/{NAMES_FILE}"
 _TEXTS = {"mounts": ("source", "target"), "files": ("name", "of"), "pointers": ("name", "text"), "sources": ("folder",)}
 _LISTS = ("sources", "files", "pointers", "empty", "mounts")
+
+
+class SourceFolder(TypedDict):
+    """A staged folder that an export is made of, and the stamp of its ledger's file."""
+
+    folder: str
+    ledger: Stamp
+
+
+class HardLink(TypedDict):
+    """A name of an export, and the staged file that it is a hard link of."""
+
+    name: str
+    of: str
+    dev: int
+    ino: int
+
+
+class Pointer(TypedDict):
+    """A symbolic link of an export."""
+
+    name: str
+    text: str
+
+
+class Manifest(TypedDict):
+    """What an export is: `kind` is "tree" or "composed", `source` the hub cache that files are bound from ("": none),
+    `empty` the names of files that something is bound onto, `mounts` the export itself and then these. `at` in unix
+    seconds.
+    """
+
+    format: str
+    version: int
+    at: float
+    key: str
+    parts: Parts
+    kind: str
+    commit: str
+    target: str
+    source: str
+    sources: list[SourceFolder]
+    files: list[HardLink]
+    pointers: list[Pointer]
+    empty: list[str]
+    mounts: list[Mount]
 
 
 def path_of(dst: str) -> str:
@@ -31,13 +76,13 @@ def path_of(dst: str) -> str:
     return f"{dst}/{_NAME}"
 
 
-def read(dst: str) -> dict[str, Any] | None:
+def read(dst: str) -> Manifest | None:
     """The manifest, None when there is none. Raises LedgerError when it is damaged, or of another version."""
     data = small_file(path_of(dst))
     if data is None:
         return None
     try:
-        value = json.loads(data)
+        value: Manifest = json.loads(data)
         if value["format"] != FORMAT or value["version"] != VERSION:
             raise LedgerError(f"it has version {value['version']!r}, this sparkbuild reads version {VERSION}")
         _check(value)
@@ -45,10 +90,10 @@ def read(dst: str) -> dict[str, Any] | None:
         if isinstance(error, LedgerError):
             raise
         raise LedgerError("it is cut short or damaged") from error
-    return dict(value)
+    return value
 
 
-def _check(value: dict[str, Any]) -> None:
+def _check(value: Any) -> None:
     """Raise LedgerError, KeyError or TypeError when it lacks anything that is read of it."""
     if not (isinstance(value["key"], str) and isinstance(value["parts"], dict)):
         raise LedgerError("key or parts are missing")
@@ -65,19 +110,20 @@ def _check(value: dict[str, Any]) -> None:
         raise LedgerError("its files are damaged")
 
 
-def names(manifest: dict[str, Any]) -> list[str]:
+def names(manifest: Manifest) -> list[str]:
     """Every name in the folder that is ours."""
-    return [*(one["name"] for key in ("files", "pointers") for one in manifest[key]), *manifest["empty"]]
+    linked = (*manifest["files"], *manifest["pointers"])
+    return [*(link["name"] for link in linked), *manifest["empty"]]
 
 
-def same(one: dict[str, Any] | None, other: dict[str, Any]) -> bool:
+def same(one: Manifest | None, other: Manifest) -> bool:
     """Do two manifests say the same? When it was written says nothing."""
     return one is not None and {**one, "at": 0} == {**json.loads(json.dumps(other)), "at": 0}
 
 
-def write(dst: str, manifest: dict[str, Any]) -> None:
+def write(dst: str, manifest: Manifest) -> None:
     """Put the manifest in place, on the disk when this returns."""
-    value = {"format": FORMAT, "version": VERSION, **manifest, "at": round(time.time(), 3)}
+    value = {**manifest, "at": round(time.time(), 3)}
     with Held(dst) as held:
         held.replace(_NAME, lambda file: dump(value, file))
 
@@ -93,10 +139,10 @@ def withdraw(dst: str, ours: list[str]) -> None:
 def noted(dst: str) -> list[str]:
     """What the last `withdraw` noted, [] when all was finished since."""
     try:
-        found = json.loads(small_file(_draft(dst)) or b"{}").get("names", [])
+        noted_names = json.loads(small_file(_draft(dst)) or b"{}").get("names", [])
     except (ValueError, AttributeError, RecursionError):
         return []
-    return [name for name in found if safe_name(name)] if isinstance(found, list) else []
+    return [name for name in noted_names if safe_name(name)] if isinstance(noted_names, list) else []
 
 
 def forget(dst: str) -> None:

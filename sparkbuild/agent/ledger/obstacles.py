@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import is_in
 from sparkbuild.agent.ledger import folder, index, ledger, mountlist, ownership
-from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.ledger.part import ENDS
+from sparkbuild.agent.machine import denied, oserrors
+from sparkbuild.agent.machine.mounts import recorded_mount
+from sparkbuild.agent.wire.layout import BESIDE, LOCK, OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
-# Files that are kept in `.sparkbuild`, and how the names of others there end.
-NAMES = ("draft.jsonl", "ledger.json", "lock", "mounts.json", "names.json", "owner.json", "scrub.json", "stamps.json")
-_ENDS = (".part", ".chunks")
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.staged import ClaimRequest
 
 
-def blocked(request: dict[str, Any], dst: str) -> AgentError | None:
+def blocked(request: ClaimRequest, dst: str) -> AgentError | None:
     """Why nothing can be staged into the folder, by a look that changes nothing: a plan says it, a run ends with it."""
-    store = str(request.get("store") or "")
+    store = request.get("store", "")
     return misplaced(dst) or hidden(store, dst) or closed(dst, store) or ownership.conflict(request, dst)
 
 
@@ -32,13 +35,9 @@ def hidden(store: str, dst: str) -> AgentError | None:
     entry = index.entry(store, dst) if store else None
     if entry is None or not entry.mount or any(map(os.path.lexists, (ledger.path_of(dst), mountlist.path_of(dst)))):
         return None
-    from sparkbuild.agent.machine.mounts import recorded_mount  # noqa: PLC0415 - most calls of the agent look at no mount
-
     now, file_system = recorded_mount(dst)
     if not is_lost(os.path.realpath(dst), entry.mount, now):
         return None
-    import shlex  # noqa: PLC0415 - only for a message
-
     again, record = shlex.quote(entry.mount), shlex.quote(index.path_of(store, dst))
     return AgentError(
         "the disk that the folder was staged on is not mounted",
@@ -59,12 +58,10 @@ def is_lost(path: str, was: str, now: str) -> bool:
 
 def closed(dst: str, store: str) -> AgentError | None:
     """The error for a folder that this user cannot write to, or make."""
-    from sparkbuild.agent.machine.denied import nearest  # noqa: PLC0415 - where all is whole, nobody asks
-
-    near = nearest(dst)
+    near = denied.nearest(dst)
     if not os.path.isdir(near):
         return None  # what is in the way is told as such
-    for path in (near, f"{dst}/{OURS}", f"{dst}/{OURS}/lock"):
+    for path in (near, f"{dst}/{OURS}", f"{dst}/{OURS}/{LOCK}"):
         if not os.path.exists(path):
             continue
         needed = os.W_OK | os.X_OK if os.path.isdir(path) else os.W_OK
@@ -76,8 +73,6 @@ def closed(dst: str, store: str) -> AgentError | None:
 
 
 def _closed(error: OSError, dst: str, store: str) -> AgentError:
-    from sparkbuild.agent.machine import denied, oserrors  # noqa: PLC0415 - only for a message
-
     fields = oserrors.fields_of(error, store)
     if error.errno == errno.EACCES and not os.path.lexists(dst):
         fields |= denied.fields_of(dst, store)
@@ -88,20 +83,19 @@ def _closed(error: OSError, dst: str, store: str) -> AgentError:
 
 def misplaced(dst: str) -> AgentError | None:
     """The error for what is no folder where our own belongs, or no file where a file of ours does."""
-    from sparkbuild.agent.machine.oserrors import standing  # noqa: PLC0415 - as above
-
     ours = f"{dst}/{OURS}"
     try:
         if not stat.S_ISDIR(os.lstat(ours).st_mode):
-            return folder.misplaced(folder.OUT_OF_PLACE, ours, standing(ours), "a folder, or nothing yet")
-        with os.scandir(ours) as found:
-            wrong = [one.path for one in found if _is_file_of_ours(one.name) and not one.is_file(follow_symlinks=False)]
+            return folder.misplaced(folder.OUT_OF_PLACE, ours, oserrors.standing(ours), "a folder, or nothing yet")
+        with os.scandir(ours) as entries:
+            ours_there = [entry for entry in entries if _is_file_of_ours(entry.name)]
+            wrong = [entry.path for entry in ours_there if not entry.is_file(follow_symlinks=False)]
     except OSError:  # nothing is there yet, or this user may not look: that is told as such
         return None
     if not wrong:
         return None
-    return folder.misplaced(folder.OUT_OF_PLACE, min(wrong), standing(min(wrong)), "a file, or nothing yet")
+    return folder.misplaced(folder.OUT_OF_PLACE, min(wrong), oserrors.standing(min(wrong)), "a file, or nothing yet")
 
 
 def _is_file_of_ours(name: str) -> bool:
-    return name in NAMES or name.endswith(_ENDS)
+    return name in BESIDE or name.endswith(ENDS)

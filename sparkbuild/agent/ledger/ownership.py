@@ -1,28 +1,28 @@
 """Whose a staged folder is, kept in the folder itself: `.sparkbuild/owner.json`, so that who comes by another spelling
-of its path, through a link, or from another workspace with another store sees it.
-
-{"format", "dst": as its owner calls it, "recipe", "block", "workspace": "host:folder", "key", "staged_at": unix
-seconds, 0 until all of it was whole for the first time}. Written with the entry of the index, before the first byte.
+of its path, through a link, or from another workspace with another store sees it. Written with the entry of the index.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk.files import dump, read_json
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import index
-from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.wire.layout import OURS, OWNER_FILE
 from sparkbuild.agent.wire.protocol import AgentError
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire import staged
+
 FORMAT = "sparkbuild-owner/v1"
-_NAME = f"{OURS}/owner.json"
+_NAME = f"{OURS}/{OWNER_FILE}"
 _LONGEST = 64 << 10  # bytes of a record that anyone would read
 
 
 class Owner(NamedTuple):
-    """Who staged what into a folder."""
+    """Who staged what into a folder, `dst` as its owner calls it; 0 until all of it was whole for the first time."""
 
     dst: str
     recipe: str
@@ -44,10 +44,10 @@ def path_of(dst: str) -> str:
 
 def read(dst: str) -> Owner | None:
     """The owner of a folder, None when nobody is known to be."""
-    found = read_json(path_of(dst), _LONGEST) or {}
-    fields = {name: found.get(name) for name in Owner._fields}
+    record = read_json(path_of(dst), _LONGEST) or {}
+    fields = {name: record.get(name) for name in Owner._fields}
     at = fields.pop("staged_at")
-    if found.get("format") != FORMAT or not isinstance(at, int | float):
+    if record.get("format") != FORMAT or not isinstance(at, int | float):
         return None
     if not all(isinstance(text, str) and text.isprintable() for text in fields.values()):
         return None
@@ -65,56 +65,54 @@ def write(dst: str, owner: Owner | None) -> None:
         held.unlink(_NAME)
 
 
-def conflict(request: dict[str, Any], dst: str) -> AgentError | None:
+def conflict(request: staged.ClaimRequest, dst: str) -> AgentError | None:
     """Why a goal may not have the folder: it is another's that stages other data, through whatever links, or one is
-    inside the other. None when it may, and of a request without {"owner", "key"}. A workspace of this machine that is
+    inside the other. None when it may, and of a request without an owner. A workspace of this machine that is
     gone owns nothing.
     """
-    owner, key = request.get("owner"), str(request.get("key") or "")
-    if not isinstance(owner, dict):
+    owner, key = request.get("owner"), request.get("key", "")
+    if owner is None:
         return None
     real = os.path.realpath(dst)
-    found = read(real)
-    if found is not None and found.key != key and not _is_mine(found, owner, dst) and not _is_gone(found):
-        return _refused(dst, real, found, "the folder to stage into holds other staged data")
+    other = read(real)
+    if other is not None and other.key != key and not _is_mine(other, owner, dst) and not _is_gone(other):
+        return _refused(dst, real, other, "the folder to stage into holds other staged data")
     above = os.path.dirname(real)
     while above != os.path.dirname(above):
-        found = read(above)
-        if found is not None and not _is_same(found, owner) and not _is_gone(found):
-            return _refused(dst, above, found, "the folder to stage into is inside of other staged data")
+        other = read(above)
+        if other is not None and not _is_same(other, owner) and not _is_gone(other):
+            return _refused(dst, above, other, "the folder to stage into is inside of other staged data")
         above = os.path.dirname(above)
-    for entry in index.entries(str(request.get("store") or "")):
+    for entry in index.entries(request.get("store", "")):
         inner = os.path.realpath(entry.dst)
-        found = read(inner) if inner.startswith(f"{real}/") else None
-        if found is not None and not _is_same(found, owner) and not _is_gone(found):
-            return _refused(dst, inner, found, "other staged data is inside of the folder to stage into")
+        other = read(inner) if inner.startswith(f"{real}/") else None
+        if other is not None and not _is_same(other, owner) and not _is_gone(other):
+            return _refused(dst, inner, other, "other staged data is inside of the folder to stage into")
     return None
 
 
-def _is_mine(found: Owner, owner: dict[str, Any], dst: str) -> bool:
+def _is_mine(other: Owner, owner: staged.Owner, dst: str) -> bool:
     """The same block, or another one of the workspace that has the folder now under the same name: which of its
     recipes have which folders a workspace knows itself.
     """
-    return _is_same(found, owner) or (found.workspace == owner.get("workspace") and found.dst == dst)
+    return _is_same(other, owner) or (other.workspace == owner["workspace"] and other.dst == dst)
 
 
-def _is_same(found: Owner, owner: dict[str, Any]) -> bool:
-    return all(getattr(found, name) == owner.get(name) for name in ("recipe", "block", "workspace"))
+def _is_same(other: Owner, owner: staged.Owner) -> bool:
+    return (other.recipe, other.block, other.workspace) == (owner["recipe"], owner["block"], owner["workspace"])
 
 
-def _is_gone(found: Owner) -> bool:
-    import socket  # noqa: PLC0415 - few folders are of another workspace
-
-    host, _, folder = found.workspace.partition(":")
-    return host == socket.gethostname() and not os.path.isdir(folder)
+def _is_gone(other: Owner) -> bool:
+    host, _, folder = other.workspace.partition(":")
+    return host == os.uname().nodename and not os.path.isdir(folder)
 
 
-def _refused(dst: str, path: str, found: Owner, what: str) -> AgentError:
+def _refused(dst: str, path: str, other: Owner, what: str) -> AgentError:
     return AgentError(
         what,
         kind="config",
         where=dst,
-        found=f"{path} is of {found.called}" + (f", which calls it {found.dst}" if found.dst != path else ""),
+        found=f"{path} is of {other.called}" + (f", which calls it {other.dst}" if other.dst != path else ""),
         wanted="a folder of its own for each",
         next=f"give one of the two another `dst` (of an export, `path`); or, where that data is not wanted any more, "
         f"rm {path_of(path)}",

@@ -17,13 +17,13 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from sparkbuild.agent.disk.held import FILE, Held, set_mode
 from sparkbuild.agent.disk.pages import Pages
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH
-from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.ledger.ledger import Identity
 from sparkbuild.agent.ledger.shape import Shape
+from sparkbuild.agent.wire.layout import OURS
 
 ENDS = (".part", ".chunks")
 _NONE = bytes(WIDTH)
@@ -60,7 +60,7 @@ class Part:
         dst: str,
         name: str,
         shape: Shape,
-        source: dict[str, Any],
+        source: Identity,
         algorithm: str,
         *,
         title: str = "",

@@ -49,13 +49,13 @@ class Shape:
         first = index * CHUNK
         end = first + self.length(index)
         at = max(0, bisect_right(self._starts, first) - 1)
-        found = []
+        ranges = []
         while at < len(self.extents) and self.extents[at][0] < end:
             low, high = max(first, self.extents[at][0]), min(end, self.extents[at][1])
             if low < high:
-                found.append((low, high))
+                ranges.append((low, high))
             at += 1
-        return found
+        return ranges
 
     def weight(self, index: int) -> int:
         """Bytes of data in one chunk."""
@@ -75,23 +75,23 @@ class Shape:
         """
         if self.size <= 2 * END:
             return []
-        found: dict[tuple[int, int], None] = {}
+        ranges: dict[tuple[int, int], None] = {}
         extents = self.extents
         for low, high in extents if len(extents) <= _EXTENTS else (extents[0], extents[-1]):
-            found[low, min(low + END, low - low % CHUNK + CHUNK, high)] = None
-            found[max(low, high - END, (high - 1) // CHUNK * CHUNK), high] = None
-        return list(found)
+            ranges[low, min(low + END, low - low % CHUNK + CHUNK, high)] = None
+            ranges[max(low, high - END, (high - 1) // CHUNK * CHUNK), high] = None
+        return list(ranges)
 
     def blocks(self, index: int | None = None) -> list[tuple[int, int]]:
         """The disk blocks that hold data, of one chunk or of the file, as ranges of bytes that do not touch."""
-        found: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []
         for first, end in self.extents if index is None else self.pieces(index):
             low, high = first // _BLOCK * _BLOCK, min(self.size, -(-end // _BLOCK) * _BLOCK)
-            if found and low <= found[-1][1]:
-                found[-1] = (found[-1][0], max(high, found[-1][1]))
+            if ranges and low <= ranges[-1][1]:
+                ranges[-1] = (ranges[-1][0], max(high, ranges[-1][1]))
             else:
-                found.append((low, high))
-        return found
+                ranges.append((low, high))
+        return ranges
 
     def holes(self) -> Iterator[tuple[int, int]]:
         """The ranges between the disk blocks that hold data."""
@@ -105,13 +105,13 @@ class Shape:
 
     def blank(self, algorithm: str) -> bytearray:
         """Chunk digests with those of chunks that are all hole filled in, and zeros for those that have data."""
-        made = bytearray(WIDTH * self.chunks)
+        digests = bytearray(WIDTH * self.chunks)
         if self.sparse and self.chunks:
             whole, last = nothing(algorithm, CHUNK), self.chunks - 1
-            made = bytearray(whole * last + nothing(algorithm, self.length(last)))
+            digests = bytearray(whole * last + nothing(algorithm, self.length(last)))
             for index in self.with_data():
-                made[index * WIDTH : (index + 1) * WIDTH] = bytes(WIDTH)
-        return made
+                digests[index * WIDTH : (index + 1) * WIDTH] = bytes(WIDTH)
+        return digests
 
 
 @cache

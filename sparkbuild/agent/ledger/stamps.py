@@ -1,8 +1,6 @@
-"""Stamps of files whose content was proven: a cache beside the ledger, like git's index; losing it costs a re-hash.
+"""Stamps of files whose content was proven, in `<dst>/.sparkbuild/stamps.json`: a cache beside the ledger, like git's
+index; losing it costs a re-hash.
 
-`<dst>/.sparkbuild/stamps.json`: {"format": "sparkbuild-stamps", "version": 2, "seal": which ledger it was proven
-against, "ledger": the stamp of that ledger's file, "key" and "total" (bytes) out of it, "whole": whether every file of
-it is here, "files": {name: [dev, ino, size, mtime_ns, ctime_ns]}, "links": {name: text}, "about"}.
 ctime cannot be set back by anybody, so a byte flipped with the mtime restored moves it; so do rename, link and chmod,
 each of which costs one harmless re-hash, unless we did it ourselves (`restamp`).
 A copied tree has other inodes, so its stamps prove nothing there.
@@ -13,19 +11,25 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import dump
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import way
-from sparkbuild.agent.ledger.ledger import OURS, Ledger, path_of as ledger_path, small_file
+from sparkbuild.agent.ledger.ledger import Ledger, path_of as ledger_path, small_file
+from sparkbuild.agent.wire.layout import OURS, STAMPS_FILE
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import About
 
 FORMAT, VERSION = "sparkbuild-stamps", 2
-_NAME = f"{OURS}/stamps.json"
-_TICK = 0.02  # seconds; a kernel's file clock may stand still for 10 ms, and two writes within look like one
+_NAME = f"{OURS}/{STAMPS_FILE}"
+TICK = 0.02  # seconds; a kernel's file clock may stand still for 10 ms, and two writes within look like one
 
 Stamp = list[int]
+_Cache = Mapping[str, Any]  # as it lies there: whoever reads of it is prepared for anything
 
 
 def path_of(dst: str) -> str:
@@ -64,7 +68,7 @@ def restamp(dst: str, ledger: Ledger, moved: dict[str, tuple[Stamp, Stamp]]) -> 
     return taken
 
 
-def unmoved(dst: str, key: str) -> tuple[int, dict[str, Any]] | None:
+def unmoved(dst: str, key: str) -> tuple[int, About] | None:
     """(bytes, about) of a folder in which nothing moved since all of it was proven against a ledger with this key; None
     when that cannot be said. The ledger's own stamp stands for its content, so that it need not be read.
     """
@@ -80,14 +84,15 @@ def unmoved(dst: str, key: str) -> tuple[int, dict[str, Any]] | None:
         for name, text in questions.asking_each(dst, value.get("links", {}).items()):
             if os.readlink(f"{dst}/{name}") != text:
                 return None
-        return int(value["total"]), dict(value.get("about", {}))
+        # held against its shape where it comes in (nodes/rpc/shapes.py)
+        return int(value["total"]), cast("About", dict(value.get("about", {})))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _load(dst: str) -> dict[str, Any]:
+def _load(dst: str) -> _Cache:
     try:
-        value = json.loads(small_file(path_of(dst)) or b"")
+        value: _Cache = json.loads(small_file(path_of(dst)) or b"")
         return value if value["format"] == FORMAT and value["version"] == VERSION else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
@@ -95,10 +100,11 @@ def _load(dst: str) -> dict[str, Any]:
 
 def write(dst: str, ledger: Ledger, stamps: dict[str, Stamp]) -> None:
     """Replace the stamps. A folder that cannot be written to keeps its old ones; only time is lost."""
-    value = {"format": FORMAT, "version": VERSION, "seal": ledger.seal, "key": ledger.key, "total": ledger.total}
+    value: dict[str, object] = {"format": FORMAT, "version": VERSION, "seal": ledger.seal}
+    value |= {"key": ledger.key, "total": ledger.total}
     try:
-        found = of(os.lstat(ledger_path(dst)))
-        value |= {"ledger": found, "whole": len(stamps) == len(ledger.files), "files": stamps}
+        stamp = of(os.lstat(ledger_path(dst)))
+        value |= {"ledger": stamp, "whole": len(stamps) == len(ledger.files), "files": stamps}
         value |= {"links": {link.name: link.text for link in ledger.links}, "about": ledger.about}
         with Held(dst) as held:  # not flushed: it is a cache, and a torn one is read as none
             held.replace(_NAME, lambda file: dump(value, file), flush=False)
@@ -109,5 +115,5 @@ def write(dst: str, ledger: Ledger, stamps: dict[str, Stamp]) -> None:
 def let_settle(stat: os.stat_result) -> None:
     """Wait until a change of the file would move its ctime, so that the stamp to be taken cannot hide one."""
     age = time.time() - stat.st_ctime_ns / 1e9
-    if 0 <= age < _TICK:  # a ctime from the future: the clock was set back, nothing to wait for
-        time.sleep(_TICK - age)
+    if 0 <= age < TICK:  # a ctime from the future: the clock was set back, nothing to wait for
+        time.sleep(TICK - age)

@@ -8,6 +8,7 @@ written there. A file system of its own would not take a finished file by a rena
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -28,25 +29,25 @@ class Detour(NamedTuple):
 
 def steps(names: Iterable[str]) -> list[str]:
     """The folders that names are in, those above first."""
-    found = {os.path.dirname(name) for name in names}
-    return sorted({above[:at] for above in found for at, letter in enumerate(f"{above}/") if letter == "/" and at})
+    folders = {os.path.dirname(name) for name in names}
+    return sorted({above[:at] for above in folders for at, letter in enumerate(f"{above}/") if letter == "/" and at})
 
 
 def detours(dst: str, names: Iterable[str]) -> dict[str, Detour]:
     """The steps to these names that are no folders of `dst`, by name; what is behind one is not looked at. A step that
     is not there yet is none.
     """
-    found: dict[str, Detour] = {}
+    by_step: dict[str, Detour] = {}
     try:
         device = os.stat(dst).st_dev
     except OSError:
-        return found
+        return by_step
     for step in questions.asking_each(dst, steps(names)):
-        if not behind(step, found):
+        if not behind(step, by_step):
             detour = _look(f"{dst}/{step}", device)
             if detour is not None:
-                found[step] = detour
-    return found
+                by_step[step] = detour
+    return by_step
 
 
 def behind(name: str, found: Collection[str]) -> str:
@@ -63,8 +64,6 @@ def out_of_place(dst: str, step: str, detour: Detour) -> str:
 
 def refused(dst: str, step: str, detour: Detour) -> AgentError:
     """Why nothing is staged behind a step, removed or checked, and how to have it again."""
-    import shlex  # noqa: PLC0415 - only for a message
-
     path = shlex.quote(f"{dst}/{step}")
     mends = "move it away"
     if detour.leads:
@@ -84,12 +83,12 @@ def refused(dst: str, step: str, detour: Detour) -> AgentError:
 
 def _look(path: str, device: int) -> Detour | None:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if stat.S_ISDIR(found.st_mode):
-        return None if found.st_dev == device else Detour("a mount of another file system", mounted=True)
-    if not stat.S_ISLNK(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
+        return None if status.st_dev == device else Detour("a mount of another file system", mounted=True)
+    if not stat.S_ISLNK(status.st_mode):
         return Detour("a file")
     text = os.readlink(path)
     leads = os.path.realpath(path)

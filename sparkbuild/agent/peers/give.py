@@ -17,7 +17,8 @@ import queue
 import socket
 import struct
 import time
-from typing import Any
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger.digest import CHUNK
@@ -25,6 +26,10 @@ from sparkbuild.agent.ledger.ledger import safe_name
 from sparkbuild.agent.peers.offer import GRACE, Offer, Want
 from sparkbuild.agent.store.httpd import Request, Server
 from sparkbuild.agent.wire.protocol import Reporter
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.peers import GiveRequest
+    from sparkbuild.agent.wire.verbs import Endless
 
 CALLERS = 32  # at once
 BEAT = 1.0  # seconds between two signs of life
@@ -36,15 +41,11 @@ _LOOKS = (0.02, 0.1)  # seconds between two looks: in the first second, and late
 _PIECE = 256 << 10
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "dst", "key" of the staging, "token", "listen": [address], "expected": whether the folder is
-    about to be staged with this key}.
-
-    Emits {"event": "serving", "ports": {address: port}}, then beats until stdin closes.
-    """
+def run(request: GiveRequest, reporter: Reporter) -> Endless:
+    """Emits {"event": "serving", "ports": {address: port}}, then beats until stdin closes."""
     dst = inside(request.get("store", ""), request["dst"])
-    offer = Offer(dst, str(request.get("key", "")), expected=bool(request.get("expected")))
-    door = Door(offer, str(request["token"]))
+    offer = Offer(dst, request.get("key", ""), expected=request.get("expected", False))
+    door = Door(offer, request["token"])
     server = Server(request["listen"], door.answer, limit=CALLERS, patience=_PATIENCE)
     reporter.emit("serving", ports=server.ports)
     while True:  # ends with stdin
@@ -115,20 +116,20 @@ class Door:
             buffer = self._buffer(sender)
             try:
                 length = min(CHUNK, want.size - index * CHUNK)
-                found, of = self._offer.chunk(name, want, index, buffer[:length])
-                if found >= 0:
+                got, made_of = self._offer.chunk(name, want, index, buffer[:length])
+                if got >= 0:
                     right = time.monotonic()
                 elif time.monotonic() - right > GRACE:
                     coming = False  # nobody mends it
-                if found > 0:
-                    if inode not in (0, of) and not (want.sha256 or want.mark):
-                        found, coming = 0, False  # another try, perhaps of something else
+                if got > 0:
+                    if inode not in (0, made_of) and not (want.sha256 or want.mark):
+                        got, coming = 0, False  # another try, perhaps of something else
                     else:
                         sender.frame(buffer[offset - index * CHUNK : length])
-                        inode, offset = of, (index + 1) * CHUNK
+                        inode, offset = made_of, (index + 1) * CHUNK
             finally:
                 self._buffers.put(buffer)
-            if found <= 0:
+            if got <= 0:
                 if not coming:
                     sender.gone(waits=self._offer.waits)
                     return
@@ -149,7 +150,7 @@ class _Sender:
         self._caller = caller
         self._last = self._moved = time.monotonic()
 
-    def frame(self, data: Any) -> None:
+    def frame(self, data: bytes | memoryview) -> None:
         self._send(struct.pack(">I", len(data)))
         self._send(data)
         self._moved = time.monotonic()
@@ -167,7 +168,7 @@ class _Sender:
             self.beat()
         time.sleep(_LOOKS[now - self._moved > 1.0])
 
-    def _send(self, data: Any) -> None:
+    def _send(self, data: bytes | memoryview) -> None:
         end = time.monotonic() + FRAME
         with memoryview(data) as view:
             sent = 0
@@ -179,8 +180,6 @@ class _Sender:
 
 
 def _unquoted(path: bytes) -> str:
-    from urllib.parse import unquote_to_bytes  # noqa: PLC0415 - loaded once, in the first answer
-
     return unquote_to_bytes(path).decode(errors="replace").replace("\ufffd", "\0")  # \0: no name of a file
 
 

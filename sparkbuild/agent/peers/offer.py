@@ -13,14 +13,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparkbuild.agent.disk.pages import Pages
 from sparkbuild.agent.ledger import digest, folder, ledger
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH
 from sparkbuild.agent.ledger.draft import Draft
-from sparkbuild.agent.ledger.ledger import OURS, Record
+from sparkbuild.agent.ledger.ledger import Identity, Record
 from sparkbuild.agent.ledger.part import stem
+from sparkbuild.agent.ledger.stamps import TICK
+from sparkbuild.agent.wire.layout import DRAFT_FILE, LOCK, OURS
 
 GRACE = 2.0  # seconds without anybody at work in the folder, after which nothing more comes
 PENDING = 3600.0  # seconds in which announced work may begin: it may wait for its turn, and its plan comes first
@@ -42,7 +44,7 @@ class Want(NamedTuple):
     mark: str
 
 
-def mark(identity: dict[str, Any]) -> str:
+def mark(identity: Identity) -> str:
     """What two nodes compare to see that they mean the same content; "" for {}, of which nothing is known."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32] if identity else ""
 
@@ -52,12 +54,12 @@ class Offer:
 
     def __init__(self, dst: str, key: str, *, expected: bool) -> None:
         self._dst, self._key, self._expected = dst, key, expected
-        self._began = time.time() - 0.02  # a file's time is that of the last tick
+        self._began = time.time() - TICK  # a file's time is that of the last tick
         self._start = self._moved = time.monotonic()
         self._held = self._start - GRACE
         self._looked, self._coming, self._seen, self._signs = 0.0, True, False, 0
         self.waits = False  # who is at work in the folder waits for another node
-        self._lock = f"{dst}/{OURS}/lock"  # written by whoever begins to work there
+        self._lock = f"{dst}/{OURS}/{LOCK}"  # written by whoever begins to work there
         self._lock_before = _state(self._lock)
         self._awaited = AWAITED[0] + (AWAITED[1] - AWAITED[0]) * int.from_bytes(os.urandom(2), "big") / 65536
         self._guard = threading.Lock()
@@ -91,16 +93,16 @@ class Offer:
         """The record of a file that is whole, when it is the one that is wanted (None: whatever it is)."""
         with self._guard:
             self._refresh()
-            found = self._records.get(name)
+            record = self._records.get(name)
             whole = self._whole
-        if found is None or found.extents or (want and found.size != want.size):
+        if record is None or record.extents or (want and record.size != want.size):
             return None
         if want is None or want.sha256 or want.mark:
-            right = want is None or (found.sha256 == want.sha256 if want.sha256 else mark(found.source) == want.mark)
-            return found if right else None
+            right = want is None or (record.sha256 == want.sha256 if want.sha256 else mark(record.source) == want.mark)
+            return record if right else None
         with _opened(self._dst, name) as fd:  # nobody knew before what it is: so only what this very staging made
             fresh = fd >= 0 and (os.fstat(fd).st_ctime >= self._began if self._expected else whole == self._key)
-            return found if fresh else None
+            return record if fresh else None
 
     def has(self, name: str, want: Want) -> bool:
         """Whether any of it is there."""
@@ -146,7 +148,7 @@ class Offer:
         now = time.monotonic()
         if now < self._again:
             return
-        state = _state(ledger.path_of(self._dst)), _state(f"{self._dst}/{OURS}/draft.jsonl")
+        state = _state(ledger.path_of(self._dst)), _state(f"{self._dst}/{OURS}/{DRAFT_FILE}")
         if state == self._read:
             return
         try:
@@ -178,11 +180,11 @@ def _opened(dst: str, name: str) -> Iterator[int]:
         for step in steps:
             fds.append(os.open(step, flags | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fds[-1]))
         fds.append(os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=fds[-1]))
-        found = fds[-1] if stat.S_ISREG(os.fstat(fds[-1]).st_mode) else -1
+        status = fds[-1] if stat.S_ISREG(os.fstat(fds[-1]).st_mode) else -1
     except (OSError, ValueError):
-        found = -1
+        status = -1
     try:
-        yield found
+        yield status
     finally:
         for fd in reversed(fds):
             os.close(fd)
@@ -190,17 +192,17 @@ def _opened(dst: str, name: str) -> Iterator[int]:
 
 def _state(path: str) -> _Key:
     try:
-        found = os.stat(path, follow_symlinks=False)
+        status = os.stat(path, follow_symlinks=False)
     except OSError:
         return _ABSENT
-    return (found.st_ino, found.st_size, found.st_mtime_ns)
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _signs(ours: str) -> int:
     """When anything was last written by who stages. The lock says only that somebody is there, see `folder.waiting`."""
     try:
         with os.scandir(ours) as entries:
-            others = (entry for entry in entries if entry.name != "lock")
+            others = (entry for entry in entries if entry.name != LOCK)
             return max((entry.stat(follow_symlinks=False).st_mtime_ns for entry in others), default=0)
     except OSError:
         return 0

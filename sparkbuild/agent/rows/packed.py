@@ -7,17 +7,24 @@ page15 (`engram-layer-<LL>-rank<r>-page15.bin`) each page of 4096 bytes holds 15
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.hub import repository
+from sparkbuild.agent.ledger.ledger import Identity
 from sparkbuild.agent.rows import rowsplit
+from sparkbuild.agent.rows.rowsplit import Config
 from sparkbuild.agent.rows.source import size_of
 from sparkbuild.agent.rows.tables import CONFIG, SCALE_BYTES, WEIGHT_BYTES, Model, Table
 from sparkbuild.agent.source import sparsecopy
+from sparkbuild.agent.source.fileset import FileSet, RowBytes, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire import sources
+    from sparkbuild.agent.wire.sources import About, Rows
 
 _SAMPLES = 16  # rows of a range that stand for its content where nothing else does
 SHA256, _SHA1 = 64, 40  # hex digits
@@ -33,42 +40,42 @@ class Share(NamedTuple):
     hi: int
 
 
-def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as all planners
-    """`what`: {"kind", "model": folder, or "cache" and "repo" of a hub cache, "layers": [] for those of config.json,
-    "split": see rowsplit, "tp", "rank", "revision"}. Raises AgentError.
-    """
-    model, found = shares(what, store)
-    kind, tp, rank = what["kind"], what["tp"], what["rank"]
-    about = about_of(what, model, found)
+def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as all planners
+    """A file for each table. Raises AgentError."""
+    model, owned = shares(what, store)
+    tp, rank = what["tp"], what["rank"]
+    kind: Literal["packed", "page15"] = "packed" if what["kind"] == "packed" else "page15"
+    about = about_of(what, model, owned)
     files = []
-    for share in found:
+    for share in owned:
         table, shard = share.table, share.table.shard
         if kind == "packed":
             name = f"engram-l{table.layer}-r{rank}of{tp}.bin"
         else:
             name = f"engram-layer-{table.layer:02}-rank{rank}-page15.bin"
-        source = {
-            "kind": kind,
-            "path": shard.path,
-            "version": shard.version.text,
-            "link": shard.link,
-            "layer": table.layer,
-            "lo": share.lo,
-            "hi": share.hi,
-            "rows": table.rows,
-            "weight": table.weight.start,
-            "scale": table.scale.start,
-            "shard_bytes": shard.size,
-            "header_bytes": shard.header.length,
-            "header_sha256": shard.header.sha256,
-        }
+        source = RowBytes(
+            kind=kind,
+            path=shard.path,
+            version=shard.version.text,
+            link=shard.link,
+            layer=table.layer,
+            lo=share.lo,
+            hi=share.hi,
+            rows=table.rows,
+            weight=table.weight.start,
+            scale=table.scale.start,
+            shard_bytes=shard.size,
+            header_bytes=shard.header.length,
+            header_sha256=shard.header.sha256,
+        )
         files.append(Wanted(name, source, size_of(kind, share.hi - share.lo), "", identity_of(what, model, share)))
         sizes = [size_of(kind, hi - lo) for lo, hi in share.ranges]
-        about["tables"][str(table.layer)] |= {"file": name, "bytes": sizes}
-    return Wish(files, (), about)
+        told = about["tables"][str(table.layer)]
+        told["file"], told["bytes"] = name, sizes
+    return FileSet(files, (), about)
 
 
-def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
+def shares(what: Rows, store: str) -> tuple[Model, list[Share]]:
     """The model and what the rank has of each table. Raises AgentError when the ranges of all ranks are not the table,
     each row once, or when the model is a sparse copy that has not the rank's.
     """
@@ -81,7 +88,7 @@ def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
         error.fields["next"] += _example([model.table(layer) for layer in model.layers()], tp)
         raise
     tables = [model.table(layer) for layer in layers]
-    found = []
+    owned = []
     for table in tables:
         try:
             _check_split(what.get("split"), model, keys)
@@ -89,17 +96,17 @@ def shares(what: dict[str, Any], store: str) -> tuple[Model, list[Share]]:
             ranges = rowsplit.ranges(what.get("split"), tp, table.layer, table.rows, keys, path=model.path(CONFIG))
         except AgentError as error:
             raise _placed(error, table, tables, tp) from error
-        found.append(Share(table, ranges, *ranges[rank]))
+        owned.append(Share(table, ranges, *ranges[rank]))
     if model.has(sparsecopy.MANIFEST):
-        rows = [(share.table.layer, share.lo, share.hi) for share in found]
+        rows = [(share.table.layer, share.lo, share.hi) for share in owned]
         sparsecopy.refuse(model.path(sparsecopy.MANIFEST), rows, complete=bool(what.get("complete_shard")))
-    return model, found
+    return model, owned
 
 
 def _placed(error: AgentError, table: Table, tables: list[Table], tp: int) -> AgentError:
     """An error about a split: which file the table is in, and a split that fits, ready to be pasted into the recipe."""
     said = error.fields
-    text = rowsplit.written({one.layer: rowsplit.even(one.rows, tp) for one in tables})
+    text = rowsplit.written({each.layer: rowsplit.even(each.rows, tp) for each in tables})
     example = f'split = "even", which is {text}' if tp <= _SHOWN else 'split = "even"'
     said["where"] = said["where"] or table.shard.path
     if isinstance(error, rowsplit.NoRangesError):
@@ -112,56 +119,60 @@ def _example(tables: list[Table], tp: int) -> str:
     """Ranges of these tables, to be pasted; what the reader of a split that cannot be computed has, nobody knows."""
     if not tables or tp > _SHOWN:
         return ""
-    text = rowsplit.written({one.layer: rowsplit.even(one.rows, tp) for one in tables})
-    return f"; those of an even split are layers = {[one.layer for one in tables]} and {text}"
+    text = rowsplit.written({table.layer: rowsplit.even(table.rows, tp) for table in tables})
+    return f"; those of an even split are layers = {[table.layer for table in tables]} and {text}"
 
 
-def _check_split(split: Any, model: Model, keys: dict[str, Any]) -> None:
+def _check_split(split: object, model: Model, keys: Config) -> None:
     """Are there ranges for a layer that the model has not?"""
     known = rowsplit.layers_of(keys, model.path(CONFIG)) or model.layers()
-    strangers = [name for name in split if name not in map(str, known)] if isinstance(split, dict) else []
+    layers = list(map(str, split)) if isinstance(split, dict) else []
+    strangers = [name for name in layers if name not in map(str, known)]
     if strangers:
         raise AgentError(
             f"layer {', '.join(strangers)} has no lookup table in this model",
             kind="config",
-            found=f"ranges for layer {', '.join(split)} in `split`; the model has tables of layer "
+            found=f"ranges for layer {', '.join(layers)} in `split`; the model has tables of layer "
             + ", ".join(map(str, known)),
             wanted="only layers that have one",
         )
 
 
-def _folder(what: dict[str, Any], store: str) -> str:
+def _folder(what: Rows, store: str) -> str:
     if "model" in what:
         return inside(store, what["model"])
-    from sparkbuild.agent.hub import repository  # noqa: PLC0415 - a model folder needs none of it
-
     place = repository.find(inside(store, what["cache"]), what["repo"])
     commit, _ = repository.resolve(place, what["repo"], what.get("revision") or "main")
     return f"{place.path}/snapshots/{commit}"
 
 
-def about_of(what: dict[str, Any], model: Model, found: list[Share]) -> dict[str, Any]:
+def about_of(what: Rows, model: Model, owned: list[Share]) -> About:
     """What the source was found to be. Bytes and rows are half-open ranges; `ranges` are those of all ranks."""
-    tables = {
-        str(share.table.layer): {
-            "rows": share.table.rows,
-            "ranges": [list(pair) for pair in share.ranges],
-            "shard": share.table.shard.name,
-            "shard_bytes": share.table.shard.size,
-            "blob": share.table.shard.blob,
-            "header_sha256": share.table.shard.header.sha256,
-            "weight": list(span(share, "weight")),
-            "scale": list(span(share, "scale")),
-        }
-        for share in found
-    }
     return {
-        **{key: what.get(key, "") for key in ("kind", "split", "tp", "rank", "revision")},
+        "kind": what["kind"],
+        "split": what["split"],
+        "tp": what["tp"],
+        "rank": what["rank"],
+        "revision": what.get("revision", ""),
         "folder": model.folder,
         "index_sha256": model.index_sha256,
         "config_sha256": model.config_sha256,
-        "layers": {str(share.table.layer): [share.lo, share.hi] for share in found},
-        "tables": tables,
+        "layers": {str(share.table.layer): [share.lo, share.hi] for share in owned},
+        "tables": {str(share.table.layer): _told(share) for share in owned},
+    }
+
+
+def _told(share: Share) -> sources.Table:
+    table = share.table
+    return {
+        "rows": table.rows,
+        "ranges": share.ranges,
+        "shard": table.shard.name,
+        "shard_bytes": table.shard.size,
+        "blob": table.shard.blob,
+        "header_sha256": table.shard.header.sha256,
+        "weight": list(span(share, "weight")),
+        "scale": list(span(share, "scale")),
     }
 
 
@@ -174,13 +185,13 @@ def span(share: Share, part: str) -> tuple[int, int]:
     return start + width * share.lo, start + width * share.hi
 
 
-def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, Any]:
+def identity_of(what: Rows, model: Model, share: Share) -> Identity:
     """What these rows are by content. The name of the blob says it in a hub cache; elsewhere there is only what is said
     around the table, so a few rows speak too: another table may well have the same header. A change of other rows shows
     in the version of the shard, as for plainfolder.
     """
     shard = share.table.shard
-    found = {
+    identity = {
         "kind": what["kind"],
         "layer": share.table.layer,
         "lo": share.lo,
@@ -192,9 +203,9 @@ def identity_of(what: dict[str, Any], model: Model, share: Share) -> dict[str, A
         "blob": shard.blob,
     }
     if len(shard.blob) == SHA256:  # then another revision with the same tables costs nothing
-        return found
+        return identity
     return {
-        **found,
+        **identity,
         "revision": what.get("revision") or "main",  # of a folder without one too: so ledgers have it by now
         "index_sha256": model.index_sha256,
         "config_sha256": model.config_sha256,
@@ -221,11 +232,11 @@ def _sample(share: Share) -> str:
     return whole.hexdigest()
 
 
-def _said(keys: dict[str, Any]) -> str:
+def _said(keys: Config) -> str:
     return "engram_layer_ids = [], an empty list" if "engram_layer_ids" in keys else "no engram_layer_ids in it"
 
 
-def _layers(what: dict[str, Any], model: Model, keys: dict[str, Any]) -> list[int]:
+def _layers(what: Rows, model: Model, keys: Config) -> list[int]:
     path = model.path(CONFIG)
     known = rowsplit.layers_of(keys, path)
     wanted = list(what.get("layers") or known)
@@ -261,7 +272,7 @@ def _layers(what: dict[str, Any], model: Model, keys: dict[str, Any]) -> list[in
     return wanted
 
 
-def _check_rows(table: Table, keys: dict[str, Any], path: str) -> None:
+def _check_rows(table: Table, keys: Config, path: str) -> None:
     """Is the table as long as config.json says, in both ways in which it says so?"""
     told, known = keys.get("engram_num_embeddings"), rowsplit.layers_of(keys, path)
     if isinstance(told, list) and len(told) == len(known) and table.layer in known:

@@ -10,12 +10,13 @@ nor what to write instead: rows.shares, which knows it, adds that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from itertools import accumulate, pairwise
-from typing import Any
 
 from sparkbuild.agent.wire.protocol import AgentError
 
+Config = Mapping[str, object]  # a config.json, or keys of one, as anybody wrote it
 Ranges = list[tuple[int, int]]  # half-open, one per rank
 
 EVEN, HEADS = "even", "heads"
@@ -35,7 +36,7 @@ class NoRangesError(AgentError):
 _BASES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 
-def engram(config: dict[str, Any], path: str = "") -> dict[str, Any]:
+def engram(config: Config, path: str = "") -> Config:
     """The engram keys of a config.json, which may be nested in `text_config`. Raises AgentError when they differ."""
     nested = config.get("text_config")
     inner = {key: value for key, value in (nested if isinstance(nested, dict) else {}).items() if _is_ours(key)}
@@ -53,12 +54,12 @@ def engram(config: dict[str, Any], path: str = "") -> dict[str, Any]:
     return outer | inner
 
 
-def layers_of(keys: dict[str, Any], path: str = "") -> list[int]:
+def layers_of(keys: Config, path: str = "") -> list[int]:
     """The layers with a table, in the order of the config; [] when it says nothing."""
     return _counts(keys, "engram_layer_ids", path) if "engram_layer_ids" in keys else []
 
 
-def primes(keys: dict[str, Any], path: str = "") -> dict[int, list[int]]:
+def primes(keys: Config, path: str = "") -> dict[int, list[int]]:
     """Rows of each head, by layer. Raises AgentError when the config lacks what they are computed from."""
     layers = _counts(keys, "engram_layer_ids", path)
     vocabulary, heads = _count(keys, "engram_vocab_size", path), _count(keys, "engram_n_heads", path)
@@ -68,16 +69,16 @@ def primes(keys: dict[str, Any], path: str = "") -> dict[int, list[int]]:
         what, wanted = "config.json has an impossible number of engram heads", f"1 to {_MOST} in all"
         raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=AGAIN)
     seen: set[int] = set()  # no prime is used twice, in whatever layer
-    made: dict[int, list[int]] = {}
+    by_layer: dict[int, list[int]] = {}
     for layer in layers:
-        rows = made[layer] = []
+        rows = by_layer[layer] = []
         for _ in range(orders):
             current = vocabulary - 1
             for _ in range(heads):
                 current = next(n for n in range(current + 1, 2 * _LARGEST) if n not in seen and is_prime(n))
                 seen.add(current)
                 rows.append(current)
-    return made
+    return by_layer
 
 
 @cache  # each order of n-grams starts at the same number again
@@ -115,14 +116,14 @@ def heads(primes_of_layer: list[int], tp: int) -> Ranges:
     return [(starts[min(count, rank * part)], starts[min(count, (rank + 1) * part)]) for rank in range(tp)]
 
 
-def check_rank(tp: Any, rank: Any) -> tuple[int, int]:
+def check_rank(tp: object, rank: object) -> tuple[int, int]:
     """(tp, rank) when there is such a rank. Raises AgentError, kind config."""
     if type(tp) is not int or type(rank) is not int or not 0 <= rank < tp <= _MOST:
         raise AgentError("there is no such rank", kind="config", found=f"rank {rank} of {tp}", wanted="0 to tp - 1")
     return tp, rank
 
 
-def ranges(split: Any, tp: int, layer: int, rows: int, keys: dict[str, Any], *, path: str = "") -> Ranges:
+def ranges(split: object, tp: int, layer: int, rows: int, keys: Config, *, path: str = "") -> Ranges:
     """The rows of every rank in the table of a layer with so many rows. They are all of the table, each row once.
 
     `split`: "even", "heads", [[first, end], ...] with one range per rank, or {"<layer>": such a list, ...}. `keys` are
@@ -156,9 +157,8 @@ def ranges(split: Any, tp: int, layer: int, rows: int, keys: dict[str, Any], *, 
 
 def written(by_layer: dict[int, Ranges]) -> str:
     """A split as it stands in a recipe: `split = { 1 = [[0, 100], [100, 250]] }`."""
-    return (
-        f"split = {{ {', '.join(f'{layer} = {[list(one) for one in found]}' for layer, found in by_layer.items())} }}"
-    )
+    texts = (f"{layer} = {[list(pair) for pair in ranges]}" for layer, ranges in by_layer.items())
+    return f"split = {{ {', '.join(texts)} }}"
 
 
 def check_primes(primes_of_layer: list[int], layer: int, rows: int, path: str = "") -> None:
@@ -174,7 +174,7 @@ def check_primes(primes_of_layer: list[int], layer: int, rows: int, path: str = 
         )
 
 
-def _given(split: Any, tp: int) -> Ranges:
+def _given(split: object, tp: int) -> Ranges:
     pairs = split if isinstance(split, list | tuple) else ()
     right = [
         (pair[0], pair[1])
@@ -212,11 +212,11 @@ def _check_tiling(given: Ranges, layer: int, rows: int) -> None:
             raise AgentError("split leaves rows out", kind="config", found=found, wanted=wanted)
 
 
-def _is_ours(key: Any) -> bool:
+def _is_ours(key: object) -> bool:
     return isinstance(key, str) and key.startswith(_ENGRAM)
 
 
-def _count(keys: dict[str, Any], key: str, path: str) -> int:
+def _count(keys: Config, key: str, path: str) -> int:
     value = keys.get(key)
     if type(value) is not int or not 0 < value < _LARGEST:
         found = "nothing" if value is None else repr(value)
@@ -224,9 +224,9 @@ def _count(keys: dict[str, Any], key: str, path: str) -> int:
     return value
 
 
-def _counts(keys: dict[str, Any], key: str, path: str) -> list[int]:
+def _counts(keys: Config, key: str, path: str) -> list[int]:
     value = keys.get(key)
-    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < _LARGEST for one in value):
+    if not isinstance(value, list) or not all(type(number) is int and 0 <= number < _LARGEST for number in value):
         found = "nothing" if value is None else repr(value)
         raise _useless(key, path, found[:200], f"a list of whole numbers from 0 to {_LARGEST - 1}")
     if len(set(value)) != len(value):

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparkbuild.agent.rows.interleave import ROW, Interleave
 from sparkbuild.agent.rows.tables import SCALE_BYTES as SCALE, WEIGHT_BYTES as WEIGHT, link_text
+from sparkbuild.agent.source.fileset import RowBytes
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -51,28 +52,25 @@ def header_of(kind: str, layer: int, lo: int, hi: int, rows: int) -> bytes:
     return (layout.magic + struct.pack(f"<{len(words)}Q", *words)).ljust(HEADER, b"\0")
 
 
-def source(desc: dict[str, Any]) -> RowSource:
-    """The file of such a description, see RowSource."""
-    return RowSource(desc)
+def source(where: RowBytes) -> RowSource:
+    """The file of such rows."""
+    return RowSource(where)
 
 
 class RowSource:
     """See source.Source. Takes 5 MiB at most, whatever the size of the table.
-
-    Of a description that `rows.wish` made: {"kind": "packed" or "page15", "path", "version", "link", "layer", "lo",
-    "hi", "rows", "weight" and "scale" (first byte of row 0), "shard_bytes", "header_bytes", "header_sha256"}. Raises
-    AgentError when the shard is not the one that was described.
+    Raises AgentError when the shard is not the one that was described.
     """
 
-    def __init__(self, desc: dict[str, Any]) -> None:
-        self._desc, self._layout = desc, LAYOUTS[desc["kind"]]
-        self._lo: int = desc["lo"]
-        self._count: int = desc["hi"] - desc["lo"]
-        self.path, self.size = desc["path"], size_of(desc["kind"], self._count)
-        self._header = header_of(desc["kind"], desc["layer"], desc["lo"], desc["hi"], desc["rows"])
-        self._weights = _Rows(WEIGHT, desc["weight"], desc["hi"])
-        self._scales = _Rows(SCALE, desc["scale"], desc["hi"])
-        self._file = FileSource(self.path, desc["version"])
+    def __init__(self, where: RowBytes) -> None:
+        self._where, self._layout = where, LAYOUTS[where["kind"]]
+        self._lo = where["lo"]
+        self._count = where["hi"] - where["lo"]
+        self.path, self.size = where["path"], size_of(where["kind"], self._count)
+        self._header = header_of(where["kind"], where["layer"], where["lo"], where["hi"], where["rows"])
+        self._weights = _Rows(WEIGHT, where["weight"], where["hi"])
+        self._scales = _Rows(SCALE, where["scale"], where["hi"])
+        self._file = FileSource(self.path, where["version"])
         self._files = [self._file]  # of the weights, and of the scales: see FileSource.again
         try:
             self._check_shard()
@@ -96,13 +94,13 @@ class RowSource:
         for file in self._files:
             file.check()
         found = link_text(self.path)
-        if found != self._desc["link"]:
+        if found != self._where["link"]:
             raise AgentError(
                 "the source was replaced while it was being read",
                 kind="integrity",
                 where=self.path,
                 found=found or "a file of its own",
-                wanted=self._desc["link"] or "a file of its own",
+                wanted=self._where["link"] or "a file of its own",
                 next="run again when nothing writes to it any more; nothing of it was kept",
             )
 
@@ -112,18 +110,18 @@ class RowSource:
             file.close()
 
     def _check_shard(self) -> None:
-        length = self._desc["header_bytes"]
+        length = self._where["header_bytes"]
         data = bytearray(length)
         with memoryview(data) as view:
             got = self._file.read(view, 0)
         found = hashlib.sha256(data).hexdigest()
-        if (self._file.size, got, found) != (self._desc["shard_bytes"], length, self._desc["header_sha256"]):
+        if (self._file.size, got, found) != (self._where["shard_bytes"], length, self._where["header_sha256"]):
             raise AgentError(
                 "the file with the lookup table is not the one it was when this was planned",
                 kind="integrity",
                 where=self.path,
                 found=f"{self._file.size} bytes, header sha256 {found}",
-                wanted=f"{self._desc['shard_bytes']} bytes, header sha256 {self._desc['header_sha256']}",
+                wanted=f"{self._where['shard_bytes']} bytes, header sha256 {self._where['header_sha256']}",
                 next="run again when nothing writes to it any more",
             )
 

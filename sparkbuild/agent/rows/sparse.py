@@ -10,30 +10,34 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.ledger.ledger import Extents
 from sparkbuild.agent.rows import rowsplit
 from sparkbuild.agent.rows.packed import SHA256, Share, about_of, identity_of, shares, span
 from sparkbuild.agent.rows.tables import CONFIG, INDEX, Model
+from sparkbuild.agent.source.fileset import FileBytes, FileSet, TextBytes, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.source.sparsecopy import MANIFEST
-from sparkbuild.agent.source.wish import Wanted, Wish
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import Rows
 
 _AGAIN = "fetch it anew into the hub cache (remove the blob, then download again)"
 
 
-def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as all planners
-    """`what` as in rows, and "complete_shard": copy the other tensors of these shards too. A model folder in which the
-    copies replace the shards needs them, else those tensors are zeros. Raises AgentError.
+def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as all planners
+    """A model folder in which the copies replace the shards needs `complete_shard`, else the other tensors of the
+    shards are zeros. Raises AgentError.
     """
-    model, found = shares(what, store)
+    model, owned = shares(what, store)
     complete = bool(what.get("complete_shard"))
-    about = {**about_of(what, model, found), "complete_shard": complete, "shards": {}}
+    about = about_of(what, model, owned)
+    about["complete_shard"], about["shards"] = complete, {}
     files = []
-    for name in sorted({share.table.shard.name for share in found}):
-        of_shard = [share for share in found if share.table.shard.name == name]
+    for name in sorted({share.table.shard.name for share in owned}):
+        of_shard = [share for share in owned if share.table.shard.name == name]
         shard, extents = of_shard[0].table.shard, extents_of(of_shard, complete=complete)
         # All of a shard has the sha256 that its blob is named by; of a part of it nobody knows one.
         sha256 = shard.blob if extents == ((0, shard.size),) and len(shard.blob) == SHA256 else ""
@@ -42,30 +46,30 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
             "complete_shard": complete,
             "tables": [identity_of(what, model, share) for share in of_shard],
         }
-        source = {"kind": "file", "path": shard.path, "version": shard.version.text}
+        source = FileBytes(kind="file", path=shard.path, version=shard.version.text)
         files.append(Wanted(name, source, shard.size, sha256, identity, extents=extents, again=_AGAIN))
         data = sum(end - start for start, end in extents)
         about["shards"][name] = {"bytes": shard.size, "data": data, "blob": shard.blob}
     files += [_copied(model, name) for name in (INDEX, CONFIG) if model.has(name)]
-    files.append(_text(MANIFEST, manifest(what, model, found)))
-    return Wish(files, (), about)
+    files.append(_text(MANIFEST, manifest(what, model, owned)))
+    return FileSet(files, (), about)
 
 
-def extents_of(found: list[Share], *, complete: bool) -> Extents:
+def extents_of(owned: list[Share], *, complete: bool) -> Extents:
     """The bytes of one shard that are copied: header, rows of its tables and, if asked, every other tensor."""
-    header = found[0].table.shard.header
-    spans = [(0, header.length), *(span(share, part) for share in found for part in ("weight", "scale"))]
+    header = owned[0].table.shard.header
+    spans = [(0, header.length), *(span(share, part) for share in owned for part in ("weight", "scale"))]
     if complete:
-        tables = {tensor for share in found for tensor in (share.table.weight, share.table.scale)}
+        tables = {tensor for share in owned for tensor in (share.table.weight, share.table.scale)}
         spans += [(one.start, one.end) for one in header.tensors.values() if one not in tables]
     return _merged(spans)
 
 
-def manifest(what: dict[str, Any], model: Model, found: list[Share]) -> str:
+def manifest(what: Rows, model: Model, owned: list[Share]) -> str:
     """`engram-local.json`. The same for the same inputs: there is no time in it."""
     value = {
         "source": model.folder,
-        "layers": {str(share.table.layer): [share.lo, share.hi] for share in found},
+        "layers": {str(share.table.layer): [share.lo, share.hi] for share in owned},
         "note": "rows outside of these ranges are holes: they read as zeros",
         "rank": what["rank"],
         "tp_size": what["tp"],
@@ -91,10 +95,10 @@ def _copied(model: Model, name: str) -> Wanted:
     source = FileSource(path)
     size = source.size
     source.close()
-    return Wanted(name, {"kind": "file", "path": path}, size, sha256, {"kind": "file", "sha256": sha256})
+    return Wanted(name, FileBytes(kind="file", path=path), size, sha256, {"kind": "file", "sha256": sha256})
 
 
 def _text(name: str, text: str) -> Wanted:
     data = text.encode()
     sha256 = hashlib.sha256(data).hexdigest()
-    return Wanted(name, {"kind": "text", "text": text}, len(data), sha256, {"kind": "text", "sha256": sha256})
+    return Wanted(name, TextBytes(kind="text", text=text), len(data), sha256, {"kind": "text", "sha256": sha256})

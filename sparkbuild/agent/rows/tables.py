@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger.ledger import safe_name
@@ -99,23 +99,23 @@ class Model:
 
     def table(self, layer: int) -> Table:
         """The table of a layer. Raises AgentError, kind config, when there is not exactly one of the right shape."""
-        found = self._of_layer(layer)
-        weights = [name for name in found if name.endswith(".weight")]
-        scales = [name for name in found if name.endswith(".scale")]
+        files = self._of_layer(layer)
+        weights = [name for name in files if name.endswith(".weight")]
+        scales = [name for name in files if name.endswith(".scale")]
         if len(weights) != 1 or len(scales) != 1:
             self._refuse_broken_index()
-            raise self._not_one(layer, sorted(found))
+            raise self._not_one(layer, sorted(files))
         weight, scale = weights[0], scales[0]
-        if weight.removesuffix(".weight") != scale.removesuffix(".scale") or found[weight] != found[scale]:
+        if weight.removesuffix(".weight") != scale.removesuffix(".scale") or files[weight] != files[scale]:
             raise AgentError(
                 f"weights and scales of layer {layer} are not in one file",
                 kind="config",
                 where=self.folder,
-                found=f"{weight} in {found[weight]}, {scale} in {found[scale]}",
+                found=f"{weight} in {files[weight]}, {scale} in {files[scale]}",
                 wanted="both in the same file: every runtime reads them from one",
                 next="give a checkpoint that has them so as `src`: its publisher's own, or a repack of it",
             )
-        shard = self._shard(found[weight])
+        shard = self._shard(files[weight])
         table = Table(layer, shard, self._tensor(shard, weight), self._tensor(shard, scale))
         if table.scale.shape[0] != table.rows:
             found_text = f"{table.rows} rows of weights, {table.scale.shape[0]} of scales"
@@ -130,7 +130,7 @@ class Model:
         return table
 
     def _not_one(self, layer: int, found: list[str]) -> AgentError:
-        others = [one for one in self.layers() if one != layer]
+        others = [other for other in self.layers() if other != layer]
         what, next_ = f"the model has not exactly one lookup table for layer {layer}", _SRC
         if layer in rowsplit.layers_of(rowsplit.engram(self.config)) and len(found) < len(_PARTS):
             # The model has one, so nobody is to leave that layer out.
@@ -152,10 +152,10 @@ class Model:
     def layers(self) -> list[int]:
         """The layers that have something of a lookup table."""
         names = map(_OF_TABLE.fullmatch, self._tensors())
-        found = sorted({int(match[1]) for match in names if match})
-        if not found:
+        layers = sorted({int(match[1]) for match in names if match})
+        if not layers:
             self._refuse_broken_index()
-        return found
+        return layers
 
     def _refuse_broken_index(self) -> None:
         """An index that lacks something may be a broken one. Only then it is parsed, and its map is not kept."""
@@ -165,7 +165,7 @@ class Model:
             return
         odd: list[str] = []
 
-        def types(pairs: list[tuple[str, Any]]) -> dict[str, type]:
+        def types(pairs: list[tuple[str, object]]) -> dict[str, type]:
             tables = [(key, value) for key, value in pairs if _OF_TABLE.fullmatch(key)]
             odd.extend(f"{key}: {_json(value)}" for key, value in tables if self._weight_map.get(key, "") != value)
             return {key: type(value) for key, value in pairs[:99]}
@@ -200,13 +200,13 @@ class Model:
         """Without an index: the headers of all files."""
         if not self._weight_map:
             names = sorted(name for name in self._names if name.endswith(".safetensors"))
-            found: dict[str, str] = {}
+            files: dict[str, str] = {}
             for name in names:
                 for tensor in self._shard(name).header.tensors:
-                    other = found.setdefault(tensor, name)
+                    other = files.setdefault(tensor, name)
                     if other != name:
                         raise self._twice(tensor, other, name)
-            self._weight_map = found
+            self._weight_map = files
         return self._weight_map
 
     def _twice(self, tensor: str, one: str, other: str) -> AgentError:
@@ -261,7 +261,7 @@ class Model:
             )
         return tensor
 
-    def _read_config(self) -> tuple[dict[str, Any], str]:
+    def _read_config(self) -> tuple[rowsplit.Config, str]:
         if not self.has(CONFIG):
             return {}, ""
         path = self.path(CONFIG)
@@ -284,7 +284,7 @@ class Model:
         return config, hashlib.sha256(data).hexdigest()
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return "an object" if isinstance(value, dict) else json.dumps(value, default=lambda _: {})[:200]
 
 
@@ -317,7 +317,7 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
     """(the file of each tensor of a table, sha256 of the index). Found by their text as it passes: an index of 96,000
     tensors makes 60 MiB of objects, and four are wanted. What it says is checked against the headers.
     """
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     pattern, whole, carry, ends = re.compile(_ENTRY), hashlib.sha256(), b"", shards.Whole()
     source = FileSource(path)
     try:
@@ -330,15 +330,15 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
             carry = text[-_CARRY:]
             for match in pattern.finditer(text):
                 name, file = shards.unquoted(match[1]), shards.unquoted(match[2])
-                if found.setdefault(name, file) != file:
+                if files.setdefault(name, file) != file:
                     what = f"{INDEX} has a tensor in two files"
-                    twice = f"{name} in {found[name]} and {file}"
+                    twice = f"{name} in {files[name]} and {file}"
                     raise AgentError(
                         what, kind="integrity", where=path, found=twice, wanted="each in one file", next=_AGAIN
                     )
         source.check()
     finally:
         source.close()
-    if found and not ends.is_whole:  # without a table in it, others say what it is
+    if files and not ends.is_whole:  # without a table in it, others say what it is
         raise shards.cut_off(path)
-    return found, whole.hexdigest()
+    return files, whole.hexdigest()

@@ -21,7 +21,7 @@ def begun(there: Collection[str]) -> dict[str, str]:
     itself may be among them or not.
     """
     names = set(there)
-    found = {}
+    left = {}
     for path in sorted(names):
         folder, name = os.path.split(path)
         end = next((end for end in _BESIDE if name.endswith(end) and name != end), "")
@@ -30,5 +30,5 @@ def begun(there: Collection[str]) -> dict[str, str]:
             continue
         file = os.path.join(folder, name.removesuffix(end) if written is None else written[1])
         if file in names or end in _SURELY:
-            found[file] = path
-    return found
+            left[file] = path
+    return left

@@ -9,10 +9,10 @@ import os
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger import folder, ledger
 from sparkbuild.agent.ledger.draft import Draft
-from sparkbuild.agent.ledger.ledger import OURS
+from sparkbuild.agent.wire.layout import DRAFT_FILE, LEDGER_FILE, LOCK, OURS, OWNER_FILE, STAMPS_FILE
 from sparkbuild.agent.wire.protocol import AgentError
 
-_KEPT = ("lock", "owner.json", "draft.jsonl", "ledger.json", "stamps.json")
+_KEPT = (LOCK, OWNER_FILE, DRAFT_FILE, LEDGER_FILE, STAMPS_FILE)
 
 
 def refuse(root: str) -> None:

@@ -54,7 +54,7 @@ def notes(top: str, folder: str) -> tuple[dict[str, Note], list[str]]:
     that each is of, and the paths of files whose downloads did not end (or the names of these, where nothing says of
     which file they are).
     """
-    found: dict[str, Note] = {}
+    by_path: dict[str, Note] = {}
     others: list[str] = []
     folders = [""]
     while folders:
@@ -64,12 +64,12 @@ def notes(top: str, folder: str) -> tuple[dict[str, Note], list[str]]:
             if name.endswith(_NOTE):
                 note = _note(f"{top}/{here}")
                 if note is not None:
-                    found[f"{folder}{inner}{name.removesuffix(_NOTE)}"] = note
+                    by_path[f"{folder}{inner}{name.removesuffix(_NOTE)}"] = note
             elif name.endswith((_LOCK, _UNFINISHED)):
                 others.append(f"{inner}{name}")
             elif nas.is_folder(f"{top}/{here}"):
                 folders.append(f"{inner}{name}/")
-    return found, _unfinished(folder, found, others)
+    return by_path, _unfinished(folder, by_path, others)
 
 
 def _note(path: str) -> Note | None:

@@ -5,6 +5,7 @@ An artifact is an archive (`.whl`, `.zip`) or, by any other name, one plain file
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import stat
 from collections.abc import Iterable
@@ -62,12 +63,10 @@ def pick(infos: Iterable[zipfile.ZipInfo], globs: list[str], where: str) -> dict
     folder or are not plain files (an archive with these was made to do harm, or by accident does).
     """
     plain = [info for info in infos if not info.filename.endswith("/")]
-    found: dict[str, str] = {}
+    by_base: dict[str, str] = {}
     for glob in globs:
         matching = [info for info in plain if fnmatch.fnmatchcase(info.filename, glob)]
         if not matching:
-            import difflib  # noqa: PLC0415 - only for this message
-
             names = [info.filename for info in plain]
             near = difflib.get_close_matches(glob, names, n=3, cutoff=0.3) or names[:3]
             raise AgentError(
@@ -80,15 +79,15 @@ def pick(infos: Iterable[zipfile.ZipInfo], globs: list[str], where: str) -> dict
         for info in matching:
             _refuse_harm(info, where)
             base = info.filename.rpartition("/")[2]
-            if found.setdefault(base, info.filename) != info.filename:
+            if by_base.setdefault(base, info.filename) != info.filename:
                 raise AgentError(
                     f"two members of the archive would both become {base}",
                     kind="config",
                     where=where,
-                    found=f"{found[base]} and {info.filename}",
+                    found=f"{by_base[base]} and {info.filename}",
                     next="narrow `members` of this staging block to one of them",
                 )
-    return found
+    return by_base
 
 
 def _refuse_harm(info: zipfile.ZipInfo, where: str) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from sparkbuild.agent.source.fileset import Bytes
 from sparkbuild.agent.source.source import FileSource, Source, TextSource
-from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
     from sparkbuild.agent.source.zipped import Archive
 
-# Who has sources of other kinds: a module with `source(desc) -> Source`, found when needed. Most folders need none.
-_ELSEWHERE = {"packed": "sparkbuild.agent.rows.source", "page15": "sparkbuild.agent.rows.source"}
+# Who has rows as sources: a module with `source(rows) -> Source`, found when needed, for this one is below it.
+_ELSEWHERE = {"rows": "sparkbuild.agent.rows.source"}
 
 
 class Archives:
@@ -29,22 +29,16 @@ class Archives:
             self._open[path] = Archive(path)
         return self._open[path]
 
-    def source(self, wanted: dict[str, Any]) -> Source:
-        """{"kind": "file", "path", "version"?}, {"kind": "zip-member", "path", "member"}, {"kind": "text", "text"}, or
-        rows ("packed", "page15", see rows.source). Raises AgentError.
-        """
-        kind = wanted.get("kind")
-        if kind == "file":
-            return FileSource(wanted["path"], wanted.get("version", ""))
-        if kind == "zip-member":
-            return self.archive(wanted["path"]).member(wanted["member"])
-        if kind == "text":
-            return TextSource(wanted["text"])
-        if kind in _ELSEWHERE:
-            source: Source = importlib.import_module(_ELSEWHERE[kind]).source(wanted)
-            return source
-        known = ", ".join(("file", "zip-member", "text", *_ELSEWHERE))
-        raise AgentError("a source of an unknown kind", kind="config", found=repr(kind), wanted=known)
+    def source(self, where: Bytes) -> Source:
+        """What is to be read from there. Raises AgentError."""
+        if where["kind"] == "file":
+            return FileSource(where["path"], where.get("version", ""))
+        if where["kind"] == "zip-member":
+            return self.archive(where["path"]).member(where["member"])
+        if where["kind"] == "text":
+            return TextSource(where["text"])
+        source: Source = importlib.import_module(_ELSEWHERE["rows"]).source(where)
+        return source
 
     def close(self) -> None:
         """Close every archive."""

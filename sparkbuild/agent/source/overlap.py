@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
@@ -20,12 +20,11 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
     from sparkbuild.agent.ledger.ledger import Record
-    from sparkbuild.agent.source.wish import Wanted
+    from sparkbuild.agent.source.fileset import Wanted
+    from sparkbuild.agent.wire.sources import What
 
-_ROOTS = ("path", "model", "cache")  # where planners are told a folder of a user
 
-
-def refuse(what: dict[str, Any], store: str, dst: str) -> None:
+def refuse(what: What, store: str, dst: str) -> None:
     """Raise AgentError, kind config, when the folder that `what` names as its source and `dst` are one, or one is
     inside the other. Of a `dst` that is not there yet, the nearest folder above it counts. A source that is not there
     is refused elsewhere.
@@ -35,17 +34,19 @@ def refuse(what: dict[str, Any], store: str, dst: str) -> None:
             _compare(root, dst)
 
 
-def roots(what: dict[str, Any], store: str) -> Iterator[str]:
+def roots(what: What, store: str) -> Iterator[str]:
     """The folders of a user that `what` names as its source."""
-    if what["kind"] in ("artifact", "list"):
+    if what["kind"] == "artifact" or what["kind"] == "list":
         return  # of the store, named one by one
-    for key in _ROOTS:
-        if isinstance(what.get(key), str):
-            root = inside(store, what[key])
-            yield root
-            if key == "cache":  # the repository's folder may be a link out of the cache, and so may its blobs
-                repository = f"{root}/models--{str(what.get('repo')).replace('/', '--')}"
-                yield from (repository, f"{repository}/blobs")
+    if what["kind"] == "folder":
+        yield inside(store, what["path"])
+        return
+    if what["kind"] != "hub-mirror" and "model" in what:
+        yield inside(store, what["model"])
+    if "cache" in what:  # the repository's folder may be a link out of the cache, and so may its blobs
+        cache = inside(store, what["cache"])
+        repository = f"{cache}/models--{what['repo'].replace('/', '--')}"
+        yield from (cache, repository, f"{repository}/blobs")
 
 
 def _compare(root: str, dst: str) -> None:
@@ -63,47 +64,47 @@ def refuse_files(files: Sequence[Wanted], dst: str) -> None:
     if nas.folder_id(dst) is None:
         return
     names = {dst, *(f"{dst}/{above}" for item in files if (above := os.path.dirname(item.name)))}
-    targets = {found: name for name in sorted(names) if (found := nas.folder_id(name)) is not None}
+    targets = {folder_id: name for name in sorted(names) if (folder_id := nas.folder_id(name)) is not None}
     seen: set[str] = set()
     for item in files:
-        path = item.source.get("path")
-        if path is None:
+        path = item.path
+        if not path:
             continue
         source = os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path)
         if source in seen:
             continue
         seen.add(source)
         with suppress(FileNotFoundError, NotADirectoryError):
-            target = next((targets[one] for one in nas.way_up(source) if one in targets), "")
+            target = next((targets[step] for step in nas.way_up(source) if step in targets), "")
             if target or _is_in(source, dst):
                 raise _itself(target or dst, f"a file to stage is in it: {path}")
 
 
 def is_its_source(path: str, wanted: Wanted) -> bool:
     """Whether the file at `path` is another name of the source of `wanted`: a hard link."""
-    with suppress(OSError, AgentError, KeyError):
-        lies, found = os.lstat(path), nas.status(wanted.source["path"])
-        return (lies.st_dev, lies.st_ino) == (found.st_dev, found.st_ino)
+    if not wanted.path:
+        return False
+    with suppress(OSError, AgentError):
+        lies, source = os.lstat(path), nas.status(wanted.path)
+        return (lies.st_dev, lies.st_ino) == (source.st_dev, source.st_ino)
     return False
 
 
-def was_read_from(found: os.stat_result, record: Record, what: dict[str, Any], store: str) -> bool:
+def was_read_from(status: os.stat_result, record: Record, what: What | None, store: str) -> bool:
     """Whether a staged file with more names than one is a hard link of what it was staged from. The source is asked
     only where the record does not say which file that was: of a hub cache.
     """
     version = record.source.get("version")
     if isinstance(version, str):
         with suppress(ValueError):
-            read, now = (
-                versions.parsed(version),
-                versions.of(found),
-            )  # an inode that does not last is 0, and proves nothing
+            read, now = versions.parsed(version), versions.of(status)
+            # an inode that does not last is 0, and proves nothing
             return read.inode != 0 and (read.inode, read.size, read.mtime_ns) == (now.inode, now.size, now.mtime_ns)
-    if record.source.get("kind") == "hub-blob" and what:
+    if record.source.get("kind") == "hub-blob" and what is not None:
         for root in roots(what, store):
             with suppress(OSError, AgentError):
                 blob = nas.status(f"{root}/{os.path.basename(record.name)}")
-                if (blob.st_dev, blob.st_ino) == (found.st_dev, found.st_ino):
+                if (blob.st_dev, blob.st_ino) == (status.st_dev, status.st_ino):
                     return True
     return False
 
@@ -112,16 +113,14 @@ def refuse_file(path: str, wanted: Wanted, *, mended: bool = False) -> None:
     """Raise AgentError, kind config, when the file at `path`, which is to go, to be replaced or (`mended`) to be
     mended, is the source of `wanted`. Another name of the source, a hard link, may go: the source stays where it is.
     """
-    if "path" not in wanted.source:
-        return
     if not is_its_source(path, wanted):  # nothing is there, or no source; whoever reads it tells so
         return
     lies = os.lstat(path)
-    real = os.path.realpath(wanted.source["path"])
+    real = os.path.realpath(wanted.path)
     one_name = os.path.basename(real) == os.path.basename(path)
     one_folder = nas.folder_id(os.path.dirname(real)) == nas.folder_id(os.path.dirname(path))
     if mended or lies.st_nlink == 1 or (one_name and one_folder):
-        raise _itself(path, f"the same file as its source, {wanted.source['path']}")
+        raise _itself(path, f"the same file as its source, {wanted.path}")
 
 
 def refuse_gone(paths: Iterable[str], files: Iterable[Wanted]) -> None:
@@ -129,26 +128,29 @@ def refuse_gone(paths: Iterable[str], files: Iterable[Wanted]) -> None:
     going = {}
     for path in paths:
         with suppress(FileNotFoundError, NotADirectoryError):
-            found = os.lstat(path)
-            going[found.st_dev, found.st_ino] = path
+            status = os.lstat(path)
+            going[status.st_dev, status.st_ino] = path
     if not going:
         return
     for wanted in files:
+        if not wanted.path:
+            continue
         with suppress(OSError, KeyError):
-            found = nas.status(wanted.source["path"])
-            refuse_file(going[found.st_dev, found.st_ino], wanted)
+            status = nas.status(wanted.path)
+            refuse_file(going[status.st_dev, status.st_ino], wanted)
 
 
 def _is_in(inner: str, outer: str) -> bool:
     """Is a folder another one, or inside of it? Both are there."""
     if nas.folder_id(outer) in nas.way_up(inner):
         return True
-    found, around = nas.place(inner), nas.place(outer)
-    if found is None or around is None or found[0] != around[0]:
+    within, around = nas.place(inner), nas.place(outer)
+    if within is None or around is None or within[0] != around[0]:
         return False
     top = around[1].rstrip("/")
     # Of two mounts of a NAS the kernel may call both "/": what it says is tried.
-    return f"{found[1]}/".startswith(f"{top}/") and nas.folder_id(outer + found[1][len(top) :]) == nas.folder_id(inner)
+    same = f"{within[1]}/".startswith(f"{top}/")
+    return same and nas.folder_id(outer + within[1][len(top) :]) == nas.folder_id(inner)
 
 
 def _itself(where: str, found: str) -> AgentError:

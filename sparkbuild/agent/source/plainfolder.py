@@ -12,37 +12,36 @@ import errno
 import os
 import stat
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
-from sparkbuild.agent.ledger.ledger import OURS, SAFE_NAMES, safe_name
+from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
 from sparkbuild.agent.source import downloads, halfstaged, localdir, shards, versions, whole
+from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wanted, Wish
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.agent.wire.words import files, shown
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import About, Folder
 
 _HOPS = 8
 
 
-class _Found(NamedTuple):
+class _Entry(NamedTuple):
     """A path that is no folder: `text` is that of a link, "" for what is not one."""
 
     name: str
     text: str
 
 
-def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa: ARG001 - as every planner
-    """The wanted files of a folder. `what`: {"kind": "folder", "path", "members": [globs], all when empty, "skip":
-    [globs]}.
-
-    `about`: {"files", "bytes", "skipped": {"files"}, "outside": {name: where a link leads that leaves the folder},
-    "unused_skip": globs of `skip` that match nothing, "left_out": {folder of a tool: files in it}}, the last three only
-    where there are some.
-    Raises AgentError, kind "config": nothing matches, a link that leads to nothing or to a folder, what is no file, a
-    name that no staged file can have; kind "integrity": files that are missing, or are not all there.
+def file_set(what: Folder, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as every planner
+    """The wanted files of a folder. Raises AgentError, kind "config": nothing matches, a link that leads to nothing or
+    to a folder, what is no file, a name that no staged file can have; kind "integrity": files that are missing, or are
+    not all there.
     """
     path = inside(store, what["path"])
     try:
@@ -51,37 +50,41 @@ def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:  # noqa:
         raise _not_there(path) from None
     members, skip = list(what.get("members") or ["**"]), list(what.get("skip") or [])
     everything, tools = _walk(top)
-    matched = [found for found in everything if matching(found.name, members)]
-    wanted = [found for found in matched if not matching(found.name, skip)]
+    matched = [entry for entry in everything if matching(entry.name, members)]
+    wanted = [entry for entry in matched if not matching(entry.name, skip)]
     _refuse_nothing(path, everything, members, wanted)
     notes, unfinished = _notes(top, tools)
     missing = _missing(top, everything, wanted, {*notes, *unfinished})
-    begun = _begun(everything, {found.name for found in wanted}, skip, notes)
+    begun = _begun(everything, {entry.name for entry in wanted}, skip, notes)
     _refuse_missing(
         path, [name for name in missing if matching(name, members) and not matching(name, skip)], unfinished, begun
     )
     files, outside = [], {}
-    for found in wanted:
-        if not safe_name(found.name):
+    for entry in wanted:
+        if not safe_name(entry.name):
             raise AgentError(
                 "a name that cannot be staged",
                 kind="config",
                 where=top,
-                found=repr(found.name),
+                found=repr(entry.name),
                 wanted=f"a name of {SAFE_NAMES}",
                 next="rename it, or put it into `skip`",
             )
-        place = _end(top, found)
-        if found.text and not place.startswith(f"{top}/"):
-            outside[found.name] = place
-        files.append(_wanted(top, found, place, notes.get(found.name)))
+        place = _end(top, entry)
+        if entry.text and not place.startswith(f"{top}/"):
+            outside[entry.name] = place
+        files.append(_wanted(top, entry, place, notes.get(entry.name)))
     _refuse_shared(top, files)
-    about: dict[str, Any] = {"files": len(files), "bytes": sum(file.size for file in files)}
-    about |= {"skipped": {"files": len(everything) - len(wanted)}, **({"outside": outside} if outside else {})}
-    about |= {"left_out": tools} if tools else {}
-    names = [*(found.name for found in everything), *missing]
-    unused = [glob for glob in skip if not any(matching(name, [glob]) for name in names)]
-    return Wish(files, about=about | ({"unused_skip": unused} if unused else {}))
+    about: About = {"files": len(files), "bytes": sum(file.size for file in files)}
+    about["skipped"] = {"files": len(everything) - len(wanted)}
+    if outside:
+        about["outside"] = outside
+    if tools:
+        about["left_out"] = tools
+    names = [*(entry.name for entry in everything), *missing]
+    if unused := [glob for glob in skip if not any(matching(name, [glob]) for name in names)]:
+        about["unused_skip"] = unused
+    return FileSet(files, about=about)
 
 
 def _not_there(path: str) -> AgentError:
@@ -100,30 +103,30 @@ def _not_there(path: str) -> AgentError:
 
 def _notes(top: str, tools: Iterable[str]) -> tuple[dict[str, localdir.Note], list[str]]:
     """See localdir.notes, for each folder of huggingface_hub in the source."""
-    found: dict[str, localdir.Note] = {}
+    by_path: dict[str, localdir.Note] = {}
     unfinished: list[str] = []
     for tool in tools:
         if tool.endswith(localdir.HUB):
             notes, others = localdir.notes(top, tool.removesuffix(localdir.HUB))
-            found |= notes
+            by_path |= notes
             unfinished += others
-    return found, unfinished
+    return by_path, unfinished
 
 
-def _missing(top: str, everything: list[_Found], wanted: list[_Found], told: set[str]) -> list[str]:
+def _missing(top: str, everything: list[_Entry], wanted: list[_Entry], told: set[str]) -> list[str]:
     """What is not there of the sets that wanted files are of, of their indexes, and of `told`, what tools tell of."""
     named = set(told)
-    for found in wanted:
-        if found.name.endswith(shards.INDEXES):
-            named |= shards.of_index(_end(top, found), found.name)
-    return shards.missing([found.name for found in wanted], named, [found.name for found in everything])
+    for entry in wanted:
+        if entry.name.endswith(shards.INDEXES):
+            named |= shards.of_index(_end(top, entry), entry.name)
+    return shards.missing([entry.name for entry in wanted], named, [entry.name for entry in everything])
 
 
 def _begun(
-    everything: list[_Found], wanted: Collection[str], skip: list[str], notes: Collection[str]
+    everything: list[_Entry], wanted: Collection[str], skip: list[str], notes: Collection[str]
 ) -> dict[str, str]:
     """See downloads.begun, for wanted files. What hub downloads noted of a file proves it better than a name does."""
-    begun = downloads.begun([found.name for found in everything if not matching(found.name, skip)])
+    begun = downloads.begun([entry.name for entry in everything if not matching(entry.name, skip)])
     return {name: left for name, left in begun.items() if name not in notes and (name in wanted or left in wanted)}
 
 
@@ -147,12 +150,12 @@ def _refuse_missing(path: str, missing: list[str], unfinished: list[str], begun:
     )
 
 
-def _walk(top: str) -> tuple[list[_Found], dict[str, int]]:
+def _walk(top: str) -> tuple[list[_Entry], dict[str, int]]:
     """Every path that is no folder; and the folders that tools keep for themselves, at whatever depth, with the number
     of files in each. `.sparkbuild` is what staging keeps for itself.
     """
     tools: dict[str, int] = {}
-    found, folders = [], [""]
+    entries, folders = [], [""]
     while folders:
         folder = folders.pop()
         for name in nas.names(f"{top}/{folder}"):
@@ -167,13 +170,13 @@ def _walk(top: str) -> tuple[list[_Found], dict[str, int]]:
             if not text and nas.is_folder(f"{top}/{path}"):
                 folders.append(f"{path}/")
             else:
-                found.append(_Found(path, text))
-    return sorted(found), tools
+                entries.append(_Entry(path, text))
+    return sorted(entries), tools
 
 
-def _end(top: str, found: _Found) -> str:
+def _end(top: str, entry: _Entry) -> str:
     """Where the bytes of a path are."""
-    here, hops, text = f"{top}/{found.name}", [], found.text
+    here, hops, text = f"{top}/{entry.name}", [], entry.text
     what = "a link in the folder leads in a circle, or through too many others"
     for _ in range(_HOPS):
         if not text:
@@ -190,23 +193,23 @@ def _end(top: str, found: _Found) -> str:
     raise AgentError(
         what,
         kind="config",
-        where=f"{top}/{found.name}",
+        where=f"{top}/{entry.name}",
         found="; ".join(hops),
         wanted=f"a regular file after at most {_HOPS} links",
         next="mend the link, or put it into `skip`",
     )
 
 
-def _wanted(top: str, link: _Found, place: str, note: localdir.Note | None) -> Wanted:
+def _wanted(top: str, link: _Entry, place: str, note: localdir.Note | None) -> Wanted:
     """`place` is where the bytes are: the path itself, or what it links to. `note`: what is known of its download."""
     try:
-        found = nas.status(place)
+        status = nas.status(place)
     except OSError as error:
         if error.errno != errno.ENXIO:  # what opening a socket says
             raise
-        found = None
-    if found is None or not stat.S_ISREG(found.st_mode):
-        what = "a folder" if found is not None and stat.S_ISDIR(found.st_mode) else "a socket, a pipe or a device"
+        status = None
+    if status is None or not stat.S_ISREG(status.st_mode):
+        what = "a folder" if status is not None and stat.S_ISDIR(status.st_mode) else "a socket, a pipe or a device"
         raise AgentError(
             "only regular files can be staged",
             kind="config",
@@ -215,7 +218,7 @@ def _wanted(top: str, link: _Found, place: str, note: localdir.Note | None) -> W
             wanted="a regular file, or a link to one",
             next=f"put {link.name} into `skip`, or narrow `members`",
         )
-    version = versions.of(found)
+    version = versions.of(status)
     sha256, sha1 = note.digests(version) if note is not None else ("", "")
     again = f"fetch it anew; or, if it was changed on purpose, remove {note.path}" if note is not None else ""
     if not sha256 and not sha1:
@@ -224,12 +227,12 @@ def _wanted(top: str, link: _Found, place: str, note: localdir.Note | None) -> W
         )
     text = version.text  # one string for both: of 100,000 files
     identity = {"kind": "folder-file", "path": link.name, "version": text}
-    source = {"kind": "file", "path": place, "version": text}
+    source = FileBytes(kind="file", path=place, version=text)
     return Wanted(link.name, source, version.size, sha256, identity, sha1, again=again)
 
 
-def _refuse_shared(top: str, found: list[Wanted]) -> None:
-    same = shards.with_one_content((file.name, file.source["path"]) for file in found)
+def _refuse_shared(top: str, wanted: list[Wanted]) -> None:
+    same = shards.with_one_content((file.name, file.path) for file in wanted)
     if same is not None:
         one, other, place = same
         raise AgentError(
@@ -242,12 +245,12 @@ def _refuse_shared(top: str, found: list[Wanted]) -> None:
         )
 
 
-def _refuse_nothing(path: str, everything: list[_Found], members: list[str], wanted: list[_Found]) -> None:
+def _refuse_nothing(path: str, everything: list[_Entry], members: list[str], wanted: list[_Entry]) -> None:
     if not everything:
         raise nas.empty("the folder to stage from is empty", path, "the files that are to be staged")
-    empty = [glob for glob in members if not any(matching(found.name, [glob]) for found in everything)]
+    empty = [glob for glob in members if not any(matching(entry.name, [glob]) for entry in everything)]
     if empty or not wanted:
-        names = [found.name for found in everything]
+        names = [entry.name for entry in everything]
         raise AgentError(
             f"nothing in the folder matches {', '.join(map(repr, empty))}" if empty else "all of the folder is skipped",
             kind="config",

@@ -1,4 +1,4 @@
-"""From a staging request to its wish: the planner of its kind is asked, and what it wants is checked."""
+"""From what is to be staged to its set of files: the planner of its kind is asked, and what it wants is checked."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import os
 from collections.abc import Iterator
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.ledger.ledger import Link, right_extents, safe_name, safe_text
 from sparkbuild.agent.source import halfstaged, members, overlap
+from sparkbuild.agent.source.fileset import Bytes, FileBytes, FileSet, MemberBytes, TextBytes, Wanted
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
 
-# A planner turns what is asked for into a wish: a module with `wish(what, store, archives) -> Wish`, found when needed.
-_HERE = "sparkbuild.agent.source.plan"
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import Artifact, Listed, ListedFile, ListedSource, What
+
+# A planner is a module with `file_set(what, store, archives) -> FileSet`, found when needed.
 _PLANNERS = {
-    "artifact": _HERE,
-    "list": _HERE,
     "folder": "sparkbuild.agent.source.plainfolder",
     "hub-mirror": "sparkbuild.agent.hub.plan",
     "packed": "sparkbuild.agent.rows.packed",
@@ -31,49 +31,37 @@ _PLANNERS = {
 }
 
 
-def of_request(request: dict[str, Any], archives: Archives) -> Wish:
-    """The wish for request["what"], an object with a "kind". Raises AgentError when it cannot be had or makes no sense.
-
-    Relative paths are inside request["store"]. When there is a request["dst"], it is neither a part of its own source
-    nor around it.
+def of_what(what: What, store: str, dst: str, archives: Archives) -> FileSet:
+    """The files for what is asked for. Relative paths are inside the store; a `dst` ("": none) is neither a part of its
+    own source nor around it. Raises AgentError when they cannot be had or make no sense.
     """
-    what = request.get("what")
-    kind = what.get("kind") if isinstance(what, dict) else None
-    module = _PLANNERS.get(str(kind))
-    if module is None or not isinstance(what, dict):
-        raise AgentError("a staging of an unknown kind", kind="config", found=repr(kind), wanted=", ".join(_PLANNERS))
-    if module == _HERE:
-        found = wish(what, request.get("store", ""), archives)
+    if what["kind"] == "artifact" or what["kind"] == "list":
+        wanted = file_set(what, store, archives)
+    elif what["kind"] in _PLANNERS:
+        wanted = _apart(importlib.import_module(_PLANNERS[what["kind"]]), what, store, dst, archives)
     else:
-        try:
-            planner = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
-            raise AgentError("this sparkbuild cannot stage that kind", kind="config", found=repr(kind)) from error
-        found = _apart(planner, what, request, archives)
-    _check_names([item.name for item in found.files] + [link.name for link in found.links])
-    for link in found.links:
+        kinds = ", ".join(("artifact", "list", *_PLANNERS))
+        raise AgentError("a staging of an unknown kind", kind="config", found=repr(what["kind"]), wanted=kinds)
+    _check_names([item.name for item in wanted.files] + [link.name for link in wanted.links])
+    for link in wanted.links:
         if not safe_text(link.name, link.text):
             raise AgentError("a link that leaves the folder", kind="config", found=f"{link.name} -> {link.text!r}")
-    for item in found.files:
+    for item in wanted.files:
         if not right_extents(item.extents, item.size):
             raise AgentError("ranges of a sparse file that make no sense", kind="config", where=item.name)
-    return found
+    return wanted
 
 
-def _apart(planner: ModuleType, what: dict[str, Any], request: dict[str, Any], archives: Archives) -> Wish:
-    """The wish of a planner whose source is not in the folder that is staged, nor that in the source."""
-    store = request.get("store", "")
-    dst = inside(store, request["dst"]) if request.get("dst") else ""
+def _apart(planner: ModuleType, what: What, store: str, dst: str, archives: Archives) -> FileSet:
+    """The files of a planner whose source is not in the folder that is staged, nor that in the source."""
     if dst:
         overlap.refuse(what, store, dst)
     for root in overlap.roots(what, store):
         halfstaged.refuse(root)
-    found: Wish = planner.wish(what, store, archives)
+    wanted: FileSet = planner.file_set(what, store, archives)
     if dst:
-        overlap.refuse_files(found.files, dst)
-    return found
+        overlap.refuse_files(wanted.files, dst)
+    return wanted
 
 
 def _check_names(names: list[str]) -> None:
@@ -96,29 +84,25 @@ def _above(name: str) -> Iterator[str]:
         yield name
 
 
-def wish(what: dict[str, Any], store: str, archives: Archives) -> Wish:
-    """Kind "artifact": {"archive": path of an artifact, "name": what it is called (see members), by default as its path
-    ends, "members": [globs], "sha256": its own}.
-
-    Kind "list": {"files": [{"name", "source": {"kind", "path", "member"?, "id"?}, "size"?, "sha256"?, "sha1"?,
-    "extents"?}], "links": [{"name", "text"}]?}; `id` names the source by content: an artifact's sha256, a commit.
-    """
+def file_set(what: Artifact | Listed, store: str, archives: Archives) -> FileSet:
+    """Of an artifact, or of what is named one by one."""
     if what["kind"] == "artifact":
-        return Wish(_of_artifact(inside(store, what["archive"]), what, archives))
+        return FileSet(_of_artifact(inside(store, what["archive"]), what, archives))
     links = [Link(str(item["name"]), str(item["text"])) for item in what.get("links", ())]
-    return Wish([_of_file(item, store, archives) for item in what["files"]], links)
+    return FileSet([_of_file(item, store, archives) for item in what["files"]], links)
 
 
-def check_archive(request: dict[str, Any], archives: Archives) -> None:
+def check_archive(what: What, store: str, archives: Archives) -> None:
     """Is the archive the one that was pinned? Raises AgentError, kind integrity. Reads all of it.
 
     Not for a plain file: all of it is copied, and compared as that is done.
     """
-    what = request["what"]
-    wanted = what.get("sha256", "")
-    if not wanted or what["kind"] != "artifact" or not members.is_archive(_name(what)):
+    if what["kind"] != "artifact":
         return
-    archive = archives.archive(inside(request.get("store", ""), what["archive"]))
+    wanted = what.get("sha256", "")
+    if not wanted or not members.is_archive(_name(what)):
+        return
+    archive = archives.archive(inside(store, what["archive"]))
     whole, buffer = hashlib.sha256(), memoryview(bytearray(CHUNK))
     for start in range(0, archive.raw.size, CHUNK):
         whole.update(buffer[: archive.raw.read(buffer, start)])
@@ -134,44 +118,56 @@ def check_archive(request: dict[str, Any], archives: Archives) -> None:
         )
 
 
-def _name(what: dict[str, Any]) -> str:
-    return str(what.get("name") or what["archive"].rpartition("/")[2])
+def _name(what: Artifact) -> str:
+    return what.get("name") or what["archive"].rpartition("/")[2]
 
 
-def _of_artifact(path: str, request: dict[str, Any], archives: Archives) -> list[Wanted]:
-    called = _name(request)
+def _of_artifact(path: str, what: Artifact, archives: Archives) -> list[Wanted]:
+    called, sha256 = _name(what), what.get("sha256", "")
     if not members.is_archive(called):
-        members.check_plain(called, list(request["members"]), path)
-        sha256 = request.get("sha256", "")
-        item = {"name": called, "source": {"kind": "file", "path": path, "id": sha256}, "sha256": sha256}
+        members.check_plain(called, list(what["members"]), path)
+        item: ListedFile = {
+            "name": called,
+            "source": {"kind": "file", "path": path, "id": sha256},
+            "sha256": sha256,
+        }
         return [_of_file(item, "", archives)._replace(again="remove it, and run again: it is fetched anew")]
     archive = archives.archive(path)
-    found = []
-    for name, member in members.pick(archive.zip.infolist(), list(request["members"]), f"{called}, {path}").items():
+    wanted = []
+    for name, member in members.pick(archive.zip.infolist(), list(what["members"]), f"{called}, {path}").items():
         size = archive.zip.getinfo(member).file_size
-        source = {"kind": "zip-member", "path": path, "member": member}
-        identity = {"kind": "zip-member", "of": request["sha256"], "member": member} if request.get("sha256") else {}
-        found.append(Wanted(name, source, size, "", identity))
-    return found
+        identity = {"kind": "zip-member", "of": sha256, "member": member} if sha256 else {}
+        wanted.append(Wanted(name, MemberBytes(kind="zip-member", path=path, member=member), size, "", identity))
+    return wanted
 
 
-def _of_file(item: dict[str, Any], store: str, archives: Archives) -> Wanted:
+def _of_file(item: ListedFile, store: str, archives: Archives) -> Wanted:
     name, sha256, sha1 = item["name"], item.get("sha256") or "", item.get("sha1") or ""
     if not safe_name(name):
         raise AgentError("a name that leaves the folder", kind="config", found=repr(name))
-    source = dict(item["source"])
-    if "path" in source:
-        source["path"] = inside(store, source["path"])
+    source, where = item["source"], _bytes_of(item["source"], store)
     size = item.get("size")
     if size is None:
-        opened = archives.source(source)  # opened, not looked at: a NAS tells the size of an open file truly
+        opened = archives.source(where)  # opened, not looked at: a NAS tells the size of an open file truly
         size = opened.size
         opened.close()
-    identity: dict[str, Any] = {}
+    identity: dict[str, object] = {}
     if source.get("id"):
         identity = {"kind": source["kind"], "of": source["id"]}
         identity |= {"member": source["member"]} if "member" in source else {}
     elif sha256 or sha1:
         identity = {"kind": source["kind"], **({"sha256": sha256} if sha256 else {"sha1": sha1})}
     extents = tuple((int(first), int(end)) for first, end in item.get("extents") or ())
-    return Wanted(name, source, size, sha256, identity, sha1, extents)
+    return Wanted(name, where, size, sha256, identity, sha1, extents)
+
+
+def _bytes_of(source: ListedSource, store: str) -> Bytes:
+    kind = source["kind"]
+    if kind == "text":
+        return TextBytes(kind="text", text=source["text"])
+    path = inside(store, source["path"])
+    if kind == "file":
+        return FileBytes(kind="file", path=path, version=source.get("version", ""))
+    if kind == "zip-member":
+        return MemberBytes(kind="zip-member", path=path, member=source["member"])
+    raise AgentError("a source of an unknown kind", kind="config", found=repr(kind), wanted="file, zip-member or text")

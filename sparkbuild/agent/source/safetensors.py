@@ -108,21 +108,21 @@ def _tensors(source: Source, data: bytes) -> dict[str, Tensor]:
     if data[8:9] != b"{":
         raise _wrong(source, "its header is no JSON object", repr(data[8:24]), "{")
     try:
-        found = json.loads(data[8:], object_pairs_hook=_once)
+        header = json.loads(data[8:], object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise _wrong(source, "its header is no JSON object", str(error)[:200], "") from error
-    found.pop("__metadata__", None)
-    return {name: _tensor(source, name, value, len(data)) for name, value in found.items()}
+    header.pop("__metadata__", None)
+    return {name: _tensor(source, name, value, len(data)) for name, value in header.items()}
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object with each key once: two readers may believe different ones of two."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    table = dict(pairs)
+    if len(table) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {twice!r} is there twice")
-    return found
+    return table
 
 
 def _tensor(source: Source, name: str, value: Any, base: int) -> Tensor:
@@ -149,7 +149,7 @@ def _tensor(source: Source, name: str, value: Any, base: int) -> Tensor:
 
 
 def _counts(value: Any) -> bool:
-    return isinstance(value, list) and all(type(one) is int and 0 <= one < 1 << 63 for one in value)
+    return isinstance(value, list) and all(type(number) is int and 0 <= number < 1 << 63 for number in value)
 
 
 def _wrong(source: Source, what: str, found: str, wanted: str) -> AgentError:

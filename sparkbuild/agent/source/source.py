@@ -74,10 +74,10 @@ class FileSource:
             os.close(fd)
 
     def _reopen(self) -> None:
-        pages, found = _open(self.path)
+        pages, version = _open(self.path)
         with self._guard:
             self._old.append(pages.fd)  # closed with the rest when it turns out to be another file
-            self._compare(found)
+            self._compare(version)
             self._old.remove(pages.fd)
             self._old.append(self._pages.fd)
             self._pages = pages
@@ -111,20 +111,20 @@ def _open(path: str) -> tuple[Pages, Version]:
             next="fetch that file again; or, where a NAS is not mounted, mount it",
         ) from error
     try:
-        found = nas.fstat(fd)
+        status = nas.fstat(fd)
     except OSError:
         os.close(fd)
         raise
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         os.close(fd)
         raise AgentError(
             "the source to stage from is not a regular file",
             where=path,
-            found="a folder" if stat.S_ISDIR(found.st_mode) else "a socket, a pipe or a device",
+            found="a folder" if stat.S_ISDIR(status.st_mode) else "a socket, a pipe or a device",
             wanted="a regular file",
             next="move it away, and fetch that file again",
         )
-    return Pages(fd), versions.of(found)
+    return Pages(fd), versions.of(status)
 
 
 class TextSource:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from sparkbuild.agent.disk.files import inside
+from sparkbuild.agent.source.fileset import FileSet
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.plan import of_request
-from sparkbuild.agent.source.wish import Wish
+from sparkbuild.agent.source.plan import of_what
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import What
 
 _TOLD = 3  # files of a source that was changed
 PINNED = ("artifact", "list")  # named by content, or by a caller who knows it
 
 
-def seen(wish: Wish) -> dict[str, int]:
+def seen(file_set: FileSet) -> dict[str, int]:
     """What each file and link is to be, as a number to compare within this process: a tenth of the memory."""
-    files = {wanted.name: hash(repr(wanted)) for wanted in wish.files}
-    return {**files, **{link.name: hash(repr(link)) for link in wish.links}}
+    files = {wanted.name: hash(repr(wanted)) for wanted in file_set.files}
+    return {**files, **{link.name: hash(repr(link)) for link in file_set.links}}
 
 
 class ChangedError(AgentError):
@@ -33,24 +37,24 @@ class ChangedError(AgentError):
         self.names = names
 
 
-def check(request: dict[str, Any], before: dict[str, int]) -> None:
+def check(what: What, store: str, dst: str, before: dict[str, int]) -> None:
     """Raise ChangedError when the source is another than `before`, what `seen` said when the staging began. Each file
     was held open while it was read; links, refs and lists of files were not, and a copy takes hours.
     """
-    if request["what"]["kind"] in PINNED:
+    if what["kind"] in PINNED:
         return
     archives = Archives()
     try:
-        wish = of_request(request, archives)
+        file_set = of_what(what, store, inside(store, dst), archives)
     finally:
         archives.close()
-    now = seen(wish)
+    now = seen(file_set)
     other = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if other:
-        called = {wanted.name: wanted.called for wanted in wish.files}
+        called = {wanted.name: wanted.called for wanted in file_set.files}
         first = [
             f"{called.get(name, name)} is {'gone' if name not in now else 'another now' if name in before else 'new'}"
             for name in other[:_TOLD]
         ]
         more = f", and {len(other) - _TOLD} more" if other[_TOLD:] else ""
-        raise ChangedError(request["dst"], other, ", ".join(first) + more)
+        raise ChangedError(dst, other, ", ".join(first) + more)

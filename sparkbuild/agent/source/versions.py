@@ -37,11 +37,11 @@ class Version(NamedTuple):
         return {"inode": self.inode, "size": self.size, "mtime_ns": self.mtime_ns, "ctime_ns": self.ctime_ns}
 
 
-def of(found: os.stat_result) -> Version:
+def of(status: os.stat_result) -> Version:
     """The version of a file, as its open descriptor tells it (see nas.fstat)."""
-    device, lasting = _file_system(found.st_dev)
-    inode = found.st_ino if lasting else 0
-    return Version(device, inode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    device, lasting = _file_system(status.st_dev)
+    inode = status.st_ino if lasting else 0
+    return Version(device, inode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def parsed(text: str) -> Version:

@@ -17,8 +17,8 @@ from sparkbuild.agent.ledger.content import Moved
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH
 from sparkbuild.agent.ledger.ledger import Record
 from sparkbuild.agent.ledger.shape import Shape
+from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.source.source import Source
-from sparkbuild.agent.source.wish import Wanted
 from sparkbuild.agent.stage.copy import fetch
 from sparkbuild.agent.wire.protocol import AgentError
 

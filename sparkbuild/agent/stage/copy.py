@@ -8,6 +8,7 @@ from the source; of a sparse file nothing but the chunks with data is looked at.
 
 from __future__ import annotations
 
+import shlex
 import threading
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -102,8 +103,6 @@ def _differs(part: Part, source: Source, found: str, wanted: str, *, comparable:
             wanted=wanted,
             next="run again: all of it is made anew then, from what the source gives now. Nothing of it was kept",
         )
-    import shlex  # noqa: PLC0415 - only for this message
-
     return AgentError(
         what,
         kind="integrity",
@@ -157,8 +156,8 @@ class _Pass:
                 else:
                     self._source.check()
         hashes = self._hashes
-        found = (hashes.sha256.hexdigest(), bytes(self._chunks), bytes(hashes.ends))
-        return Copied(*found, self._fetched, self._written), hashes.hex1()
+        digests = (hashes.sha256.hexdigest(), bytes(self._chunks), bytes(hashes.ends))
+        return Copied(*digests, self._fetched, self._written), hashes.hex1()
 
     def _at_once(self, buffer: memoryview) -> None:
         for index in self._shape.with_data():  # one at most

@@ -4,61 +4,66 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger import digest, folder, ledger, obstacles, ownership
 from sparkbuild.agent.ledger.draft import Draft
-from sparkbuild.agent.ledger.ledger import OURS, Ledger, Link, Record
+from sparkbuild.agent.ledger.ledger import Ledger, Link, Record
 from sparkbuild.agent.ledger.part import Part, stem
 from sparkbuild.agent.ledger.shape import Shape
+from sparkbuild.agent.machine import oserrors
 from sparkbuild.agent.source import plan
+from sparkbuild.agent.source.fileset import FileSet, Wanted
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wanted, Wish
+from sparkbuild.agent.stage import strangers
+from sparkbuild.agent.stage.adopt import Adopter
+from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.staged import Expected, Refusal, StagedQuery
 
-def expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
-    """{"to_write": bytes, "wanted": bytes, "found": {"files", "bytes"} that are there without a record and have their
-    size: staging compares them, and writes them only where they are wrong, "beside": bytes on the disk that the folder
-    has now and that stay there by other names, though it gets something else, "about": what the source is found to be,
-    "refused": the fields of the error that staging would end with, and its "part", "dst" or "source"; {} when it can be
-    staged}. None, no "wanted" and {} when the source cannot say.
-    """
-    nothing: dict[str, Any] = {"to_write": None, "about": {}, "refused": {}}
+
+def expected(query: StagedQuery, recorded: Ledger | None) -> Expected:
+    """What staging the folder would do, as far as a look can tell."""
     if "what" not in query:
-        return nothing
-    dst = inside(query.get("store", ""), query["dst"])
+        return _unsaid()
+    store, what = query.get("store", ""), query["what"]
+    dst = inside(store, query["dst"])
     blocked = obstacles.blocked(query, dst) or folder.in_the_way(dst)
     if blocked is not None:
-        return {**nothing, "refused": {**blocked.fields, "part": "dst"}}
+        return _unsaid({**blocked.fields, "part": "dst"})
     archives = Archives()
     try:
-        wish = patience.bounded(lambda: plan.of_request(query, archives))
-        there = _There(dst, made, linked=bool(query.get("linked")))
-        blocked = there.blocked(wish) or patience.bounded(lambda: there.strangers(wish, archives))
+        file_set = patience.bounded(lambda: plan.of_what(what, store, dst, archives))
+        there = _There(dst, recorded, linked=bool(query.get("linked")))
+        blocked = there.blocked(file_set) or patience.bounded(lambda: there.strangers(file_set, archives))
     except (AgentError, OSError) as error:
-        if query["what"].get("kind") == "artifact":
-            return nothing  # not fetched yet
-        return {**nothing, "refused": {**_fields(error, query.get("store", "")), "part": "source"}}
+        if what["kind"] == "artifact":
+            return _unsaid()  # not fetched yet
+        return _unsaid({**_fields(error, store), "part": "source"})
     finally:
         archives.close()
     return {
-        "to_write": sum(there.lacking(item) for item in wish.files),
-        "wanted": sum(Shape(item.size, item.extents).data for item in wish.files),
+        "to_write": sum(there.lacking(item) for item in file_set.files),
+        "wanted": sum(Shape(item.size, item.extents).data for item in file_set.files),
         "found": {"files": len(there.found), "bytes": sum(there.found)},
         "beside": there.beside(),
-        "about": wish.about,
+        "about": file_set.about,
         "refused": {**blocked.fields, "part": "dst"} if blocked is not None else {},
     }
+
+
+def _unsaid(refused: Refusal | None = None) -> Expected:
+    """What is said where the source does not say."""
+    return {"to_write": None, "about": {}, "refused": refused or {}}
 
 
 def _fields(error: AgentError | OSError, store: str) -> dict[str, str]:
     if isinstance(error, AgentError):
         return error.fields
-    from sparkbuild.agent.machine import oserrors  # noqa: PLC0415 - only for a message
-
     return oserrors.fields_of(error, store)
 
 
@@ -67,15 +72,15 @@ class _There:
     the parts of others. As `stage` finds it, but that no content is read.
     """
 
-    def __init__(self, dst: str, made: Ledger | None, *, linked: bool) -> None:
+    def __init__(self, dst: str, recorded: Ledger | None, *, linked: bool) -> None:
         draft = Draft(dst)
         self.dst, self.linked = dst, linked
-        self.lost = made is None and (os.path.lexists(ledger.path_of(dst)) or _was_whole(dst, draft))
+        self.lost = recorded is None and (os.path.lexists(ledger.path_of(dst)) or _was_whole(dst, draft))
         self.known: dict[str, Record] = {
             **draft.read(),
-            **{record.name: record for record in (made.files if made else ())},
+            **{record.name: record for record in (recorded.files if recorded else ())},
         }
-        self.links: list[Link] = [*draft.read_links(), *(made.links if made else ())]
+        self.links: list[Link] = [*draft.read_links(), *(recorded.links if recorded else ())]
         self.parts = frozenset(name for name in _names(f"{dst}/{OURS}") if name.endswith(".chunks"))
         names = (record.digest for record in self.known.values())
         self.algorithm = digest.first_usable(names) if self.parts else ""
@@ -101,41 +106,38 @@ class _There:
     def _size(self, name: str) -> int | None:
         """The size of a file that staging keeps under its name when its content is right."""
         try:
-            found = os.lstat(f"{self.dst}/{name}")
+            status = os.lstat(f"{self.dst}/{name}")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        own = stat.S_ISREG(found.st_mode) and (self.linked or found.st_nlink == 1)
-        return found.st_size if own and not folder.through_link(self.dst, name) else None
+        own = stat.S_ISREG(status.st_mode) and (self.linked or status.st_nlink == 1)
+        return status.st_size if own and not folder.through_link(self.dst, name) else None
 
     def beside(self) -> int:
         """Bytes of files that are replaced or removed, and that the disk does not get back: exports have them too."""
         size = 0
         for name in self.known:
             if name not in self.kept and folder.holds(self.dst, name):
-                found = os.lstat(f"{self.dst}/{name}")
-                size += found.st_blocks * 512 if found.st_nlink > 1 else 0
+                status = os.lstat(f"{self.dst}/{name}")
+                size += status.st_blocks * 512 if status.st_nlink > 1 else 0
         return size
 
-    def blocked(self, wish: Wish) -> AgentError | None:
+    def blocked(self, file_set: FileSet) -> AgentError | None:
         """What stands where a file or a folder belongs, and does not go by itself since it was staged."""
         if not os.path.isdir(self.dst):
             return None
-        names = [*(item.name for item in wish.files), *(link.name for link in wish.links)]
+        names = [*(item.name for item in file_set.files), *(link.name for link in file_set.links)]
         return folder.in_the_place(self.dst, names, {*self.known, *(link.name for link in self.links)})
 
-    def strangers(self, wish: Wish, archives: Archives) -> AgentError | None:
+    def strangers(self, file_set: FileSet, archives: Archives) -> AgentError | None:
         """Files of others that staging would not replace, as far as a glance tells."""
         if self.lost or not os.path.isdir(self.dst):
             return None
-        from sparkbuild.agent.stage import strangers  # noqa: PLC0415 - most folders are not there, or have a ledger
-        from sparkbuild.agent.stage.adopt import Adopter  # noqa: PLC0415
-
         adopter = Adopter(
             digest.best(), full=False, opener=lambda item: archives.source(item.source), moved=lambda _n: None
         )
         ours = {*self.known, *(link.name for link in self.links)}
-        found = strangers.in_the_way(self.dst, wish, ours, strangers.glance(adopter))
-        return strangers.refused(self.dst, found, wish) if found else None
+        in_the_way = strangers.in_the_way(self.dst, file_set, ours, strangers.glance(adopter))
+        return strangers.refused(self.dst, in_the_way, file_set) if in_the_way else None
 
 
 def _was_whole(dst: str, draft: Draft) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.ledger import digest, folder, stamps
@@ -16,9 +16,9 @@ from sparkbuild.agent.ledger.ledger import Record
 from sparkbuild.agent.ledger.part import Part
 from sparkbuild.agent.ledger.shape import Shape
 from sparkbuild.agent.source import overlap
+from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource, Source
-from sparkbuild.agent.source.wish import Wanted
 from sparkbuild.agent.stage.assess import DETACH, REPAIR, Task
 from sparkbuild.agent.stage.copy import ANEW, Copied, Copier
 from sparkbuild.agent.stage.streams import Meter, Metered
@@ -26,27 +26,26 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
     from sparkbuild.agent.stage.peers import Peers
+    from sparkbuild.agent.wire.staged import StageRequest
 
 
 class Opener:
     """Opens the sources of a request, its peers first where it names some; what comes of them is counted."""
 
-    def __init__(self, archives: Archives, request: dict[str, Any], meter: Meter, told: Callable[[str], None]) -> None:
+    def __init__(self, archives: Archives, request: StageRequest, meter: Meter, log: Callable[[str], None]) -> None:
         self._archives, self._meter = archives, meter
         self._guard = threading.Lock()
         self._peers: Peers | None = None
         if request.get("peers"):
-            from sparkbuild.agent.stage import peers  # noqa: PLC0415 - most nodes read for themselves
+            from sparkbuild.agent.stage import peers  # noqa: PLC0415 - 8 ms, and most nodes read for themselves
 
-            self._peers = peers.of_request(request, told, meter.halt)
+            self._peers = peers.of_request(request, log, meter.halt)
 
     def __call__(self, wanted: Wanted) -> Metered:
         """The source of one file. Raises AgentError."""
         if self._peers is None:
-            return Metered(self._from_nas(wanted), self._meter)
-        from sparkbuild.agent.stage import peers  # noqa: PLC0415
-
-        return Metered(peers.wrap(wanted, self._peers, lambda: self._from_nas(wanted)), self._meter)
+            return self.from_nas(wanted)
+        return Metered(self._peers.source(wanted, lambda: self._from_nas(wanted)), self._meter)
 
     def from_nas(self, wanted: Wanted) -> Metered:
         """The source of one file, whatever peers have."""
@@ -56,9 +55,7 @@ class Opener:
         """`copy`, and once more from the NAS alone when peers gave something else than the wanted content."""
         if self._peers is None or not isinstance(source, Metered):
             return copy(moved)
-        from sparkbuild.agent.stage import peers  # noqa: PLC0415
-
-        return peers.checked(source.inner, known, moved, copy, part.remove)
+        return self._peers.checked(source.inner, known, moved, copy, part.remove)
 
     def _from_nas(self, wanted: Wanted) -> Source:
         with self._guard:  # archives are opened once for all
@@ -190,7 +187,7 @@ def _check_size(wanted: Wanted, source: Source) -> None:
     raise AgentError(
         f"the source of {wanted.called} has another size",
         kind="integrity",
-        where=str(wanted.source.get("path", "")),
+        where=wanted.path,
         found=f"{source.size} bytes",
         wanted=f"{wanted.size} bytes",
         next=f"run again if something writes to it; else {wanted.again or ANEW}",

@@ -15,17 +15,21 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.ledger import folder
 from sparkbuild.agent.ledger.digest import CHUNK
 from sparkbuild.agent.peers.give import FRAME, GONE, WAITS
 from sparkbuild.agent.peers.offer import mark
+from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.source.source import Source
-from sparkbuild.agent.source.wish import Wanted
 from sparkbuild.agent.stage.copy import Copied
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.staged import StageRequest
 
 CONNECT = 3.0  # seconds for a peer to answer at all
 STALL = 5.0  # seconds without a byte, not even a beat
@@ -54,13 +58,13 @@ class Peers:
         self,
         token: str,
         peers: list[Peer],
-        told: Callable[[str], None],
+        log: Callable[[str], None],
         halt: Callable[[], None],
         waiting: Callable[[], None],
     ) -> None:
         self.token, self.halt, self.waiting = token, halt, waiting
         self.received = 0
-        self._peers, self._told, self._guard = peers, told, threading.Lock()
+        self._peers, self._told, self._guard = peers, log, threading.Lock()
 
     def usable(self) -> list[Peer]:
         """Those that are worth asking."""
@@ -87,21 +91,49 @@ class Peers:
         with self._guard:
             self.received += count
 
+    def source(self, wanted: Wanted, opened: Callable[[], Source]) -> Source:
+        """The source of a wanted file: from the peers where that is worth it, else as `opened` opens it."""
+        plain = wanted.source["kind"] != "file" or wanted.extents or wanted.size < SMALL
+        return opened() if plain else PeerSource(wanted, self, opened)
+
+    def checked(
+        self, source: Source, digest: str, moved: Moved, copy: Callable[[Moved], Copied], forget: Callable[[], None]
+    ) -> Copied:
+        """`copy` of a source; once more, from the NAS alone, when peers gave something else than what was wanted.
+        `digest` is the one that `copy` compares, "" when nobody knows any; `forget` removes what was copied.
+        """
+        if not isinstance(source, PeerSource):
+            return copy(moved)
+        passed = 0
+
+        def counted(count: int) -> None:
+            nonlocal passed
+            passed += count
+            moved(count)
+
+        try:
+            copied = copy(counted)
+            if digest or source.confirms(copied.sha256):
+                return copied
+            source.distrust()
+            forget()
+        except AgentError as error:
+            if error.fields["kind"] != "integrity" or not source.distrust():
+                raise
+        moved(-passed)
+        return copy(moved)
+
 
 def of_request(
-    request: dict[str, Any], told: Callable[[str], None], halt: Callable[[], None] = lambda: None
+    request: StageRequest, log: Callable[[str], None], halt: Callable[[], None] = lambda: None
 ) -> Peers | None:
-    """The peers of a request: "peers": {"token", "sources": [{"host", "port"}]}. None without any."""
-    given = request.get("peers") or {}
-    peers = [Peer(str(one["host"]), int(one["port"])) for one in given.get("sources") or ()]
+    """The peers of a request, None without any."""
+    asked = request.get("peers")
+    if not asked or not asked["sources"]:
+        return None
+    peers = [Peer(giver["host"], giver["port"]) for giver in asked["sources"]]
     waiting = partial(folder.waiting, inside(request.get("store", ""), request["dst"]))
-    return Peers(str(given["token"]), peers, told, halt, waiting) if peers else None
-
-
-def wrap(wanted: Wanted, peers: Peers | None, opened: Callable[[], Source]) -> Source:
-    """The source of a wanted file: from the peers where that is worth it, else as `opened` opens it."""
-    plain = peers is None or wanted.source.get("kind") != "file" or wanted.extents or wanted.size < SMALL
-    return opened() if plain or peers is None else PeerSource(wanted, peers, opened)
+    return Peers(asked["token"], peers, log, halt, waiting)
 
 
 class PeerSource:
@@ -110,7 +142,7 @@ class PeerSource:
     """
 
     def __init__(self, wanted: Wanted, peers: Peers, opened: Callable[[], Source]) -> None:
-        self.path, self.size = str(wanted.source.get("path", "")), wanted.size
+        self.path, self.size = wanted.path, wanted.size
         self.received = self.taken = 0
         self._wanted, self._peers, self._opened = wanted, peers, opened
         self._left = peers.usable()
@@ -209,34 +241,6 @@ class PeerSource:
         return self._nas
 
 
-def checked(
-    source: Source, digest: str, moved: Moved, copy: Callable[[Moved], Copied], forget: Callable[[], None]
-) -> Copied:
-    """`copy` of a source; once more, from the NAS alone, when peers gave something else than what was wanted. `digest`
-    is the one that `copy` compares, "" when nobody knows any; `forget` removes what was copied.
-    """
-    if not isinstance(source, PeerSource):
-        return copy(moved)
-    passed = 0
-
-    def counted(count: int) -> None:
-        nonlocal passed
-        passed += count
-        moved(count)
-
-    try:
-        copied = copy(counted)
-        if digest or source.confirms(copied.sha256):
-            return copied
-        source.distrust()
-        forget()
-    except AgentError as error:
-        if error.fields["kind"] != "integrity" or not source.distrust():
-            raise
-    moved(-passed)
-    return copy(moved)
-
-
 class _Stream:
     """One answer of a peer. `at`: the offset of the next byte; `problem`: why it gives no more. OSError when the peer
     does not answer, or not well.
@@ -305,8 +309,6 @@ class _Stream:
 
 
 def _question(token: str, wanted: Wanted, offset: int, query: str) -> bytes:
-    from urllib.parse import quote  # noqa: PLC0415 - only with peers
-
     want = f"{wanted.size} {wanted.sha256 or '-'} {mark(wanted.identity) or '-'}"
     lines = [f"GET /{token}/{quote(wanted.name)}{query} HTTP/1.1", "Host: peer", f"Wanted: {want}"]
     lines += [f"Range: bytes={offset}-"] if offset else []

@@ -6,13 +6,15 @@ chunk of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-from sparkbuild.agent.ledger.ledger import Ledger
+from sparkbuild.agent.ledger.ledger import Identity, Ledger
+from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.source.versions import moment
-from sparkbuild.agent.source.wish import Wanted
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.staged import StageRequest
 
 _KINDS = ("packed", "page15", "sparse-copy")
 _VERSION = ("inode", "size", "mtime_ns", "ctime_ns")
@@ -21,7 +23,7 @@ _BYTES = ("blob", "header_sha256", "sample", "rows", "lo", "hi", *_VERSION)
 
 
 def as_staged(
-    wanted: list[Wanted], before: Ledger, request: dict[str, Any]
+    wanted: list[Wanted], before: Ledger, request: StageRequest
 ) -> tuple[list[Wanted], dict[str, AgentError]]:
     """The wanted files, each as the ledger knows it, so that it is kept or mended; and by name, for those whose source
     is another by now, why nothing of it can be used.
@@ -33,32 +35,32 @@ def as_staged(
     if request.get("full") or before.key != request["key"] or request["what"]["kind"] not in _KINDS:
         return wanted, others
     records = {record.name: record for record in before.files}
-    found = []
-    for one in wanted:
-        record = records.get(one.name)
-        if record is None or one.is_in(record) or record.source.get("kind") != one.identity["kind"]:
-            found.append(one)
+    as_known = []
+    for item in wanted:
+        record = records.get(item.name)
+        if record is None or item.is_in(record) or record.source.get("kind") != item.identity["kind"]:
+            as_known.append(item)
             continue
-        for was, now in zip(_tables(record.source), _tables(one.identity), strict=False):
+        for was, now in zip(_tables(record.source), _tables(item.identity), strict=False):
             other = [key for key in _BYTES if key in was and was[key] != now.get(key)]
-            if other and one.name not in others:
-                others[one.name] = _another(one, other, was, now, request)
-        found.append(one._replace(identity=record.source))
-    return found, others
+            if other and item.name not in others:
+                others[item.name] = _another(item, other, was, now, request)
+        as_known.append(item._replace(identity=record.source))
+    return as_known, others
 
 
-def _tables(identity: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(identity.get("tables") or [identity])
+def _tables(identity: Identity) -> list[Identity]:
+    """Of a sparse copy there may be several in one shard."""
+    tables = identity.get("tables")
+    return tables if isinstance(tables, list) and tables else [identity]
 
 
-def _another(
-    wanted: Wanted, other: list[str], was: Mapping[str, Any], now: Mapping[str, Any], request: dict[str, Any]
-) -> AgentError:
+def _another(wanted: Wanted, other: list[str], was: Identity, now: Identity, request: StageRequest) -> AgentError:
     keys = [key for key in _BYTES if key in other or (key in _VERSION and not set(_VERSION).isdisjoint(other))]
     return AgentError(
         f"the source of {wanted.called} is another by now than the one it was staged from",
         kind="integrity",
-        where=str(wanted.source["path"]),
+        where=wanted.path,
         found=_told(keys, now),
         wanted=_told(keys, was),
         next=f"doit -a {request.get('task') or 'stage:...'} stages the new one as a whole; until then all that "
@@ -66,7 +68,7 @@ def _another(
     )
 
 
-def _told(keys: list[str], identity: Mapping[str, Any]) -> str:
+def _told(keys: list[str], identity: Identity) -> str:
     words = {
         "blob": "blob {}",
         "header_sha256": "header sha256 {}",
@@ -82,9 +84,7 @@ def _told(keys: list[str], identity: Mapping[str, Any]) -> str:
     return ", ".join(words[key].format(_value(key, identity.get(key))) for key in keys)
 
 
-def _value(key: str, value: Any) -> str:
+def _value(key: str, value: object) -> str:
     if value in ("", None):
         return "not known"
-    if key not in ("mtime_ns", "ctime_ns"):
-        return str(value)
-    return moment(value)
+    return moment(value) if key in {"mtime_ns", "ctime_ns"} and isinstance(value, int) else str(value)

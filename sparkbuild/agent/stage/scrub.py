@@ -1,8 +1,6 @@
-"""Read the next part of what is staged and compare it with its ledger, at idle priority: a cursor says where to go on.
+"""Read the next part of what is staged and compare it with its ledger, at idle priority: a cursor beside the data says
+where to go on. The folder whose last round ended first is read first.
 
-`<dst>/.sparkbuild/scrub.json`: {"format", "seal": which ledger, "file": index in it, "chunk", "since": when this round
-began, "ended": when the last one did, "round": how many ended, "unread": bytes of files that this round came by and
-could not compare: missing, or of another size}. The folder whose last round ended first is read first.
 What needs no reading is told each time, whoever's turn it is: files that are missing, of another size or kind, links.
 A file that is found damaged loses its stamp, so that the next look reads all of it, and staging mends it.
 """
@@ -14,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import dump, inside
@@ -22,20 +20,27 @@ from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.ledger import content, digest, folder, ledger, links, stamps, way
 from sparkbuild.agent.ledger.digest import CHUNK
-from sparkbuild.agent.ledger.ledger import OURS, Ledger, LedgerError, Record, small_file
+from sparkbuild.agent.ledger.ledger import Ledger, LedgerError, Record, small_file
 from sparkbuild.agent.ledger.shape import Shape
 from sparkbuild.agent.ledger.titles import Titles
 from sparkbuild.agent.machine.idle import be_idle
+from sparkbuild.agent.wire.layout import OURS, SCRUB_FILE
 from sparkbuild.agent.wire.protocol import Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.disk.pages import Pages
+    from sparkbuild.agent.wire.staged import NamedProblem, Scrubbed, ScrubRequest, ScrubResult
+
 FORMAT = "sparkbuild-scrub/v1"
-_NAME = f"{OURS}/scrub.json"
+_NAME = f"{OURS}/{SCRUB_FILE}"
 LIMIT = 20_000_000_000
 _EVERY = 64  # chunks between two writings of the cursor
 
 
 class Cursor(NamedTuple):
-    """How far a folder is read: `file` and `chunk` come next."""
+    """How far a folder is read: `file` and `chunk` come next, by the ledger `seal`. `since`: when this round began,
+    `ended`: when the last one did, `round`: how many did, `unread`: bytes that this one could not compare.
+    """
 
     seal: str = ""
     file: int = 0
@@ -51,21 +56,16 @@ def path_of(dst: str) -> str:
     return f"{dst}/{_NAME}"
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "folders": [{"dst", "key"}], "limit": bytes to read in all}.
-
-    Result {"read": bytes, "folders": [{"dst", "state": "ok", "damaged", "absent", "other" (another key) or "busy",
-    "problems": [{"file", "text"}], "read", "seconds", "done": bytes of this round that were compared, "over": it ended,
-    "total", "since", "ended": when the last round did, "round": how many did}]} in the order asked for.
-    """
+def run(request: ScrubRequest, reporter: Reporter) -> ScrubResult:
+    """The folder whose last round ended first is read first."""
     be_idle()
     with patience.watched(reporter):
         return _scrubbed(request, reporter)
 
 
-def _scrubbed(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
+def _scrubbed(request: ScrubRequest, reporter: Reporter) -> ScrubResult:
     store, limit = request["store"], int(request.get("limit") or LIMIT)
-    asked = [(inside(store, one["dst"]), str(one.get("key") or "")) for one in request["folders"]]
+    asked = [(inside(store, asked_for["dst"]), asked_for.get("key", "")) for asked_for in request["folders"]]
     with locked(os.path.join(store, "scrub.lock"), "the scrub of staged data"):
         scrubs = [_Scrub(dst, key) for dst, key in asked]
         left = min(limit, sum(scrub.left() for scrub in scrubs))
@@ -87,28 +87,30 @@ class _Scrub:
     """The scrub of one folder."""
 
     def __init__(self, dst: str, key: str) -> None:
-        self.dst, self.state, self.problems = dst, "ok", list[dict[str, str]]()
+        self.dst = dst
+        self.state: Literal["ok", "damaged", "absent", "other", "busy"] = "ok"
+        self.problems: list[NamedProblem] = []
         self.read, self.seconds, self.over = 0, 0.0, False
         self.made, self.cursor, self.unread = Ledger("", {}, "", ()), Cursor(), 0
         try:
-            made = ledger.read(dst)
+            recorded = ledger.read(dst)
         except (LedgerError, OSError) as error:
-            made = None
+            recorded = None
             self.problems.append({"file": "", "text": f"its ledger is unreadable: {error}"})
-        if made is None:
+        if recorded is None:
             self.state = "damaged" if self.problems else "busy" if folder.busy(dst) else "absent"
-        elif key and made.key != key:
+        elif key and recorded.key != key:
             self.state = "other"
         else:
-            self.made, self.cursor = made, _cursor(dst, made)
+            self.made, self.cursor = recorded, _cursor(dst, recorded)
         self.titles = Titles(self.made.links)
         self.told: set[str] = set()
         self.detours = way.detours(dst, [record.name for record in self.made.files])
 
     def glance(self) -> None:
         """Look at all names of the folder, and read nothing."""
-        found = {record.name: self._standing(record) for record in self.made.files}
-        texts = {name: f"{self.titles.of(name)} {text}" for name, text in found.items() if text}
+        standing = {record.name: self._standing(record) for record in self.made.files}
+        texts = {name: f"{self.titles.of(name)} {text}" for name, text in standing.items() if text}
         wrong = {link.name: links.problem(self.dst, link) for link in self.made.links}
         self._found(texts | {name: text for name, text in wrong.items() if text})
 
@@ -117,9 +119,9 @@ class _Scrub:
         step = way.behind(record.name, self.detours)
         if step:
             return way.out_of_place(self.dst, step, self.detours[step])
-        found, text = content.standing(f"{self.dst}/{record.name}")
-        if found is not None and found.st_size != record.size:
-            return content.describe(record, found.st_size, ())
+        status, text = content.standing(f"{self.dst}/{record.name}")
+        if status is not None and status.st_size != record.size:
+            return content.describe(record, status.st_size, ())
         return text
 
     def left(self) -> int:
@@ -153,8 +155,7 @@ class _Scrub:
             moved(size)
 
         while self.cursor.file < len(self.made.files) and self.read < end:
-            self._file(self.made.files[self.cursor.file], end, passed)
-            if self.state == "busy":
+            if not self._file(self.made.files[self.cursor.file], end, passed):
                 return
         if self.cursor.file >= len(self.made.files):
             self.over, self.since, self.unread = True, self.cursor.since, self.cursor.unread
@@ -164,7 +165,8 @@ class _Scrub:
 
     since = 0.0  # when a round began that is over
 
-    def _file(self, record: Record, end: int, passed: Callable[[int], None]) -> None:
+    def _file(self, record: Record, end: int, passed: Callable[[int], None]) -> bool:
+        """Go on with one file; False when somebody stages into the folder."""
         path, rest = f"{self.dst}/{record.name}", record.data - self._into(record)
         text = self._standing(record)
         unread = rest if text else 0
@@ -178,16 +180,16 @@ class _Scrub:
                         whole = self._chunks(pages, record, bad, end, passed)
                     text = content.describe(record, record.size, tuple(bad))
                     if not whole:
-                        self._damaged(record, text)
-                        return
+                        return self._damaged(record, text)
             except OSError as error:
                 text, unread = content.unreadable(error), rest
-        self._damaged(record, text)
+        calm = self._damaged(record, text)
         at = self.cursor
         self.cursor = at._replace(file=at.file + 1, chunk=0, unread=at.unread + unread)
         self._save()
+        return calm
 
-    def _chunks(self, pages: Any, record: Record, bad: list[int], end: int, passed: Callable[[int], None]) -> bool:
+    def _chunks(self, pages: Pages, record: Record, bad: list[int], end: int, passed: Callable[[int], None]) -> bool:
         """Compare chunks from the cursor on; False when it stopped before the end of the file."""
         shape, buffer = Shape(record.size, record.extents), memoryview(bytearray(min(CHUNK, record.size)))
         if not self.cursor.chunk:
@@ -203,8 +205,9 @@ class _Scrub:
                 bad.append(index)
         return True
 
-    def _damaged(self, record: Record, text: str) -> None:
+    def _damaged(self, record: Record, text: str) -> bool:
         self._found({record.name: f"{self.titles.of(record.name)} {text}"} if text else {})
+        return self.state != "busy"
 
     def _found(self, texts: dict[str, str]) -> None:
         """Believe that files and links are damaged if they are still those of this ledger, and nobody is about to
@@ -234,30 +237,39 @@ class _Scrub:
             with Held(self.dst) as held:
                 held.replace(_NAME, lambda file: dump(value, file))
 
-    def result(self) -> dict[str, Any]:
-        """See `run`."""
-        fields = {"dst": self.dst, "state": self.state, "problems": self.problems, "read": self.read}
-        done = max(0, self._passed() - (self.unread if self.over else self.cursor.unread))
-        fields |= {"seconds": round(self.seconds, 3), "done": done, "over": self.over, "total": self.made.total}
-        fields |= {"since": self.since or self.cursor.since, "ended": self.cursor.ended}
-        return {**fields, "round": self.cursor.round}
+    def result(self) -> Scrubbed:
+        """What came of it."""
+        return {
+            "dst": self.dst,
+            "state": self.state,
+            "problems": self.problems,
+            "read": self.read,
+            "seconds": round(self.seconds, 3),
+            "done": max(0, self._passed() - (self.unread if self.over else self.cursor.unread)),
+            "over": self.over,
+            "total": self.made.total,
+            "since": self.since or self.cursor.since,
+            "ended": self.cursor.ended,
+            "round": self.cursor.round,
+        }
 
 
-def _cursor(dst: str, made: Ledger) -> Cursor:
+def _cursor(dst: str, recorded: Ledger) -> Cursor:
     """Where to go on; at the start when the cursor is of another ledger, or damaged."""
-    fresh = Cursor(made.seal)
+    fresh = Cursor(recorded.seal)
     try:
         value = json.loads(small_file(path_of(dst)) or b"{}")
         if value.get("format") != FORMAT:
             return fresh
-        found = Cursor(*({"unread": 0, **value}[name] for name in Cursor._fields))  # older ones have no `unread`
+        cursor = Cursor(*({"unread": 0, **value}[name] for name in Cursor._fields))  # older ones have no `unread`
     except (OSError, ValueError, KeyError, AttributeError, LedgerError, RecursionError):
         return fresh
-    whole = all(type(number) is int and number >= 0 for number in (found.file, found.chunk, found.round, found.unread))
-    if not whole or not all(type(at) in (int, float) and 0 <= at <= time.time() for at in (found.since, found.ended)):
+    numbers = (cursor.file, cursor.chunk, cursor.round, cursor.unread)
+    whole = all(type(number) is int and number >= 0 for number in numbers)
+    if not whole or not all(type(at) in (int, float) and 0 <= at <= time.time() for at in (cursor.since, cursor.ended)):
         return fresh
-    if found.seal != made.seal:
-        return fresh._replace(ended=found.ended, round=found.round)
-    if found.file >= len(made.files) or found.chunk >= max(1, digest.count(made.files[found.file].size)):
-        return found._replace(file=0, chunk=0, since=0.0, unread=0)
-    return found
+    if cursor.seal != recorded.seal:
+        return fresh._replace(ended=cursor.ended, round=cursor.round)
+    if cursor.file >= len(recorded.files) or cursor.chunk >= max(1, digest.count(recorded.files[cursor.file].size)):
+        return cursor._replace(file=0, chunk=0, since=0.0, unread=0)
+    return cursor

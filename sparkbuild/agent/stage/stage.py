@@ -11,21 +11,23 @@ import contextlib
 import errno
 import os
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.held import Held
+from sparkbuild.agent.lane import records, uses
 from sparkbuild.agent.ledger import digest, folder, index, ledger, links, noting, obstacles, ownership, stamps
 from sparkbuild.agent.ledger.access import Access
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.ledger.ledger import Ledger, Record
 from sparkbuild.agent.ledger.part import ENDS, stem
 from sparkbuild.agent.ledger.titles import Titles
+from sparkbuild.agent.machine import oserrors
 from sparkbuild.agent.source import overlap, unchanged
+from sparkbuild.agent.source.fileset import FileSet, Wanted
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.plan import check_archive, of_request
-from sparkbuild.agent.source.wish import Wanted, Wish
+from sparkbuild.agent.source.plan import check_archive, of_what
 from sparkbuild.agent.stage import strangers
 from sparkbuild.agent.stage.adopt import Adopter
 from sparkbuild.agent.stage.assess import COPY, KEEP, REPAIR, Assessor, Task
@@ -36,20 +38,17 @@ from sparkbuild.agent.stage.streams import MOST, Buffers, Counter, Meter, each
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 from sparkbuild.agent.wire.words import size
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.staged import StageRequest, StageResult
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STREAMS = 4
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "dst", "key", "parts", "what": see `plan.of_request`, "min_free", "full", "verify": "quick"
-    or "full", "bwlimit": bytes per second or 0, "streams": files at once, "linked": files may have other names,
-    "peers": see peers, "task": what doit calls it}.
-
-    Result {"bytes": written, "total": of all files, "files", "copied", "adopted", "repaired_chunks", "removed",
-    "links": made, "read": bytes from the sources, "received": from peers, "about"}. `full` reads every file that is
-    there; else those whose stamp is as it was are believed. `verify` is for files that other tools made, see adopt.
-    Errors: kind "space" before anything is written, "integrity" when a source is not what it should be, "config" for
-    what makes no sense, "node" when a source cannot be read.
+def run(request: StageRequest, reporter: Reporter) -> StageResult:
+    """`full` reads every file that is there; else those whose stamp is as it was are believed. Errors: kind "space"
+    before anything is written, "integrity" when a source is not what it should be, "config" for what makes no sense,
+    "node" when a source cannot be read.
     """
     dst = inside(request.get("store", ""), request["dst"])
     blocked = obstacles.blocked(request, dst)
@@ -59,17 +58,15 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         return _staged(request, dst, reporter)
 
 
-def _staged(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, Any]:
+def _staged(request: StageRequest, dst: str, reporter: Reporter) -> StageResult:
     archives = Archives()
     try:
-        wish = of_request(request, archives)
+        file_set = of_what(request["what"], request.get("store", ""), dst, archives)
         with folder.locked(dst, lambda who: reporter.log(f"{dst} is being staged by another process ({who}): waiting")):
-            return noting.noted(request, dst, _Staging(dst, request, wish, archives, reporter).run)
+            return noting.noted(request, dst, _Staging(dst, request, file_set, archives, reporter).run)
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        from sparkbuild.agent.machine import oserrors  # noqa: PLC0415 - only for a message
-
         full = oserrors.full(error, str(error.filename or dst))
         what = "the disk became full" if full["what"] == error.strerror else full["what"]
         raise AgentError(**{**full, "what": f"{what} while staging"}) from error
@@ -80,8 +77,11 @@ def _staged(request: dict[str, Any], dst: str, reporter: Reporter) -> dict[str, 
 class _Staging:
     """One staging of one folder, under its lock."""
 
-    def __init__(self, dst: str, request: dict[str, Any], wish: Wish, archives: Archives, reporter: Reporter) -> None:
-        self.dst, self.request, self.wish, self.archives, self.reporter = dst, request, wish, archives, reporter
+    def __init__(
+        self, dst: str, request: StageRequest, wanted: FileSet, archives: Archives, reporter: Reporter
+    ) -> None:
+        self.dst, self.request, self.wanted, self.archives, self.reporter = dst, request, wanted, archives, reporter
+        self.store = request.get("store", "")
         self.draft = Draft(dst)
         self.lost = False  # the ledger: what is here under wanted names was staged, though nothing tells what it was
         self.before = self._ledger()
@@ -95,16 +95,16 @@ class _Staging:
 
     def _ledger(self) -> Ledger:
         try:
-            found = ledger.read(self.dst)
+            recorded = ledger.read(self.dst)
         except ledger.LedgerError as error:
             self.reporter.log(f"the ledger in {self.dst} is unreadable: {error}")
             self.lost = True
             return _NOTHING
-        owner = ownership.read(self.dst) if found is None and not self.draft.is_there() else None
+        owner = ownership.read(self.dst) if recorded is None and not self.draft.is_there() else None
         self.lost = owner is not None and owner.staged_at > 0
-        return found or _NOTHING
+        return recorded or _NOTHING
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> StageResult:
         """See `run` above."""
         try:
             return self._run()
@@ -115,30 +115,30 @@ class _Staging:
 
     def _withdraw(self) -> None:
         """Where nothing was staged before, nor now, nothing is to be known of it."""
-        links_made = any(not links.problem(self.dst, link) for link in self.wish.links)
+        links_made = any(not links.problem(self.dst, link) for link in self.wanted.links)
         if self.known or self.links or links_made or self.draft.read() or folder.leftovers(self.dst, set()):
             return
         self.draft.end()
         folder.clear_leftovers(self.dst, set())
-        folder.sweep(self.dst, [*(item.name for item in self.wish.files), *(link.name for link in self.wish.links)])
+        folder.sweep(self.dst, [*(item.name for item in self.wanted.files), *(link.name for link in self.wanted.links)])
 
-    def _run(self) -> dict[str, Any]:
+    def _run(self) -> StageResult:
         check = Counter(self.reporter, "check", None)
         stamped, full = stamps.read(self.dst, self.before), bool(self.request.get("full"))
         adopter = Adopter(self.algorithm, self.request.get("verify") == "full", self.opener.from_nas, check.moved)
         linked = bool(self.request.get("linked"))
-        access = Access(str(self.request.get("store") or ""), self.dst)
+        access = Access(self.store, self.dst)
         assessor = Assessor(self.dst, self.algorithm, self.known, stamped, full, linked, adopter, access)
         self._refuse_detours()
-        access.take_back((item.name for item in self.wish.files if item.name in self.known), self.reporter.log)
+        access.take_back((item.name for item in self.wanted.files if item.name in self.known), self.reporter.log)
         self._part_from_source()
-        files, others = as_staged(self.wish.files, self.before, self.request)
+        files, others = as_staged(self.wanted.files, self.before, self.request)
         tasks = [assessor.task(wanted) for wanted in files]
         del files
         for task in tasks:
             if task.do in (COPY, REPAIR) and task.wanted.name in others:
                 raise others[task.wanted.name]
-        names = {wanted.name for wanted in self.wish.files} | {link.name for link in self.wish.links}
+        names = {wanted.name for wanted in self.wanted.files} | {link.name for link in self.wanted.links}
         gone = [name for name in self.known if name not in names and folder.holds(self.dst, name)]
         gone += [name for name in links.gone(self.dst, self.links, names) if name not in gone]
         keep = {stem(task.wanted.name) + end for task in tasks if task.part.resumable for end in ENDS}
@@ -149,26 +149,26 @@ class _Staging:
         self._refuse_used([*gone, *(task.wanted.name for task in tasks if task.do != KEEP)])
         todo = [task for task in tasks if task.do != KEEP]
         if any(task.do in (COPY, REPAIR) for task in todo):
-            check_archive(self.request, self.archives)
+            check_archive(self.request["what"], self.store, self.archives)
         for task in tasks:
             if task.text:
                 self.reporter.log(f"{task.do} {task.wanted.called}: {task.text}")
-        wrong = [link for link in self.wish.links if links.problem(self.dst, link)]
+        wrong = [link for link in self.wanted.links if links.problem(self.dst, link)]
         if todo or gone or wrong:
             self._open_up(todo, gone, keep)
         records, proven, maker = self._make(tasks)
         adopted = sum(1 for task in tasks if task.do == KEEP and task.text)
         linked_anew = links.make(self.dst, wrong)
-        seen = unchanged.seen(self.wish)
+        seen = unchanged.seen(self.wanted)
         # Of 100,000 files these are much, and looking at the source again and the ledger come on top.
         del tasks, todo
-        self.wish.files.clear()
+        self.wanted.files.clear()
         if maker.written:
             self._check_source(seen, maker)
-        made = self._close_up(records, proven)
+        written = self._close_up(records, proven)
         return {
             "bytes": maker.written,
-            "total": made.total,
+            "total": written.total,
             "files": len(records),
             "copied": maker.copied,
             "adopted": adopted,
@@ -177,12 +177,12 @@ class _Staging:
             "links": linked_anew,
             "read": self.meter.read,
             "received": self.meter.received,
-            "about": made.about,
+            "about": written.about,
         }
 
     def _refuse_detours(self) -> None:
         """Nothing is copied, and nothing goes, where a wanted file cannot lie."""
-        names = [*(item.name for item in self.wish.files), *(link.name for link in self.wish.links)]
+        names = [*(item.name for item in self.wanted.files), *(link.name for link in self.wanted.links)]
         blocked = folder.in_the_place(self.dst, names, {*self.known, *(link.name for link in self.links)})
         if blocked is not None:
             raise blocked
@@ -193,7 +193,7 @@ class _Staging:
         """
         if self.request["what"]["kind"] in unchanged.PINNED:
             return
-        same = [item for item in self.wish.files if _has_names(path := f"{self.dst}/{item.name}")
+        same = [item for item in self.wanted.files if _has_names(path := f"{self.dst}/{item.name}")
                 and overlap.is_its_source(path, item)]  # fmt: skip
         for item in same:
             overlap.refuse_file(f"{self.dst}/{item.name}", item)
@@ -203,16 +203,16 @@ class _Staging:
                 for item in same:
                     self.reporter.log(f"removed {held.at(item.name)}, a hard link of its source: it gets a copy")
                     held.unlink(item.name)
-            self.wish = of_request(self.request, self.archives)
+            self.wanted = of_what(self.request["what"], self.store, self.dst, self.archives)
 
     def _check_room(self, tasks: list[Task], gone: list[str], keep: set[str]) -> None:
         need = sum(task.room for task in tasks)
         back = sum(task.reclaim for task in tasks) + folder.leftovers(self.dst, keep)
-        back += sum(found.st_blocks * 512 for found in map(os.lstat, self._paths(gone)) if found.st_nlink == 1)
+        back += sum(status.st_blocks * 512 for status in map(os.lstat, self._paths(gone)) if status.st_nlink == 1)
         free, min_free = folder.room(self.dst), int(self.request.get("min_free") or 0)
         if need and free + back - need < min_free:
-            recipe = (self.request.get("owner") or {}).get("recipe")
-            where = f"min_free, recipes/{recipe}/recipe.toml" if recipe else "min_free"
+            owner = self.request.get("owner")
+            where = f"min_free, recipes/{owner['recipe']}/recipe.toml" if owner else "min_free"
             spare = f" + {size(min_free)} to stay free ({where})" if min_free else ""
             extra = f" + {size(back)} that this staging gives back first" if back else ""
             missing = size(need + min_free - free - back)
@@ -237,20 +237,20 @@ class _Staging:
             return seen.st_size != item.size or not strangers.proven(path, item, adopter)
 
         ours = {*self.known, *(link.name for link in self.links)}
-        found = strangers.in_the_way(self.dst, self.wish, ours, differs)
-        if found:
-            raise strangers.refused(self.dst, found, self.wish)
+        in_the_way = strangers.in_the_way(self.dst, self.wanted, ours, differs)
+        if in_the_way:
+            raise strangers.refused(self.dst, in_the_way, self.wanted)
 
     def _adopt(self, tasks: list[Task], gone: list[str]) -> list[str]:
         """Note when files of others were found and are kept. From such a folder nothing is taken away: what of it they
         put there, and what came later, no longer can be told apart. Returns what goes.
         """
-        there = {link.name for link in self.wish.links if not links.problem(self.dst, link)}
+        there = {link.name for link in self.wanted.links if not links.problem(self.dst, link)}
         names = {task.wanted.name for task in tasks if task.do != COPY} | there
         # Also after a staging that did not end: what that one finished is in its draft.
         if not names <= {*self.known, *(link.name for link in self.links)} and not self.lost:
             noting.adopt(self.request, self.dst)
-        entry = index.entry(str(self.request.get("store") or ""), self.dst)
+        entry = index.entry(self.store, self.dst)
         if entry is None or not entry.adopted:
             return gone
         for name in gone:
@@ -270,16 +270,14 @@ class _Staging:
             name for name in names if folder.holds(self.dst, name) and os.lstat(f"{self.dst}/{name}").st_nlink > 1
         ]
         if shared and self.request.get("linked"):
-            from sparkbuild.agent.lane import records, uses  # noqa: PLC0415 - most stagings replace nothing that is exported
-
             shelf = records.shelf_of(self.request)
-            title = Titles((*self.links, *self.wish.links)).of(shared[0])
+            title = Titles((*self.links, *self.wanted.links)).of(shared[0])
             what = f"replacing {title}, a file of exports,"
-            uses.refuse(self.request.get("store", ""), [self.dst], what, shelf)
+            uses.refuse(self.store, [self.dst], what, shelf)
 
     def _open_up(self, todo: list[Task], gone: list[str], keep: set[str]) -> None:
         """From here on the folder has no ledger, so that nothing takes it for whole."""
-        self.draft.start(list(self.known.values()), (*self.links, *self.wish.links))
+        self.draft.start(list(self.known.values()), (*self.links, *self.wanted.links))
         with Held(self.dst) as held:
             ledger.withdraw(held)
             folder.clear_leftovers(self.dst, keep)
@@ -298,10 +296,10 @@ class _Staging:
         streams = min(self.streams, len(todo))
         copier = Copier(self.algorithm, Buffers(streams), self.stop, work.moved)
         maker = Maker(self.dst, copier, self.opener, self.draft, tight=self._is_tight(todo))
-        made = iter(each(streams, todo, maker.make, self.stop))
+        results = iter(each(streams, todo, maker.make, self.stop))
         records, proven = [], {}
         for task in tasks:
-            record, stamp = (task.record, task.stamp) if task.record and task.stamp else next(made)
+            record, stamp = (task.record, task.stamp) if task.record and task.stamp else next(results)
             records.append(record)
             proven[record.name] = stamp
         return records, proven, maker
@@ -313,25 +311,25 @@ class _Staging:
 
     def _check_source(self, seen: dict[str, int], maker: Maker) -> None:
         try:
-            unchanged.check(self.request, seen)
+            unchanged.check(self.request["what"], self.store, self.request["dst"], seen)
         except unchanged.ChangedError as error:
             maker.forget(error.names)
             raise
 
     def _close_up(self, records: list[Record], proven: dict[str, stamps.Stamp]) -> Ledger:
         """The ledger comes back when what it says is on the disk."""
-        pointers = tuple(self.wish.links)
+        pointers = tuple(self.wanted.links)
         names = {record.name for record in records} | {link.name for link in pointers}
         old = {*self.known, *(link.name for link in self.links)}
         folder.sweep(self.dst, old - names)  # a killed run may have removed files, and not yet their folders
         fields = (self.request["key"], self.request["parts"], self.algorithm, tuple(records))
-        made = Ledger(*fields, links=pointers, about=self.wish.about)
-        same = made == self.before._replace(at=made.at, seal=made.seal)
-        made = self.before if same and os.path.lexists(ledger.path_of(self.dst)) else ledger.write(self.dst, made)
-        stamps.write(self.dst, made, proven)
+        new = Ledger(*fields, links=pointers, about=self.wanted.about)
+        same = new == self.before._replace(at=new.at, seal=new.seal)
+        new = self.before if same and os.path.lexists(ledger.path_of(self.dst)) else ledger.write(self.dst, new)
+        stamps.write(self.dst, new, proven)
         self.draft.end()
         folder.clear_leftovers(self.dst, set())
-        return made
+        return new
 
     def _paths(self, names: list[str]) -> list[str]:
         return [f"{self.dst}/{name}" for name in names]

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Collection
 
 from sparkbuild.agent.ledger import folder, links
-from sparkbuild.agent.source.wish import Wanted, Wish
+from sparkbuild.agent.source.fileset import FileSet, Wanted
 from sparkbuild.agent.stage.adopt import Adopter
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -25,21 +25,21 @@ _GLANCES = 64  # files
 Differs = Callable[[str, Wanted, os.stat_result], bool]
 
 
-def in_the_way(dst: str, wish: Wish, ours: Collection[str], differs: Differs) -> list[str]:
+def in_the_way(dst: str, file_set: FileSet, ours: Collection[str], differs: Differs) -> list[str]:
     """The wanted names under which something of others stands. `ours`: the names of what was staged here. `differs`
     says whether the file at a path has other content than a wanted one.
     """
-    by_name = {item.name: item for item in wish.files}
-    found = []
-    for item in wish.files:
+    by_name = {item.name: item for item in file_set.files}
+    names = []
+    for item in file_set.files:
         if item.name not in ours and item.identity.get("kind") != "hub-blob":
             seen = _standing(dst, item.name)
             path = f"{dst}/{item.name}"
             if seen is not None and (
                 stat.S_ISLNK(seen.st_mode) or (differs(path, item, seen) and not _says(path, item, seen))
             ):
-                found.append(item.name)
-    for link in wish.links:
+                names.append(item.name)
+    for link in file_set.links:
         seen = _standing(dst, link.name) if link.name not in ours and links.problem(dst, link) else None
         if seen is None:
             continue
@@ -50,8 +50,8 @@ def in_the_way(dst: str, wish: Wish, ours: Collection[str], differs: Differs) ->
             item_of = by_name.get(os.path.normpath(os.path.join(os.path.dirname(link.name), link.text)))
             other = item_of is None or differs(path, item_of, seen)
         if other:
-            found.append(link.name)
-    return sorted(found)
+            names.append(link.name)
+    return sorted(names)
 
 
 def proven(path: str, item: Wanted, adopter: Adopter) -> bool:
@@ -78,11 +78,12 @@ def glance(adopter: Adopter) -> Differs:
 
 def _says(path: str, item: Wanted, seen: os.stat_result) -> bool:
     """Whether a ref holds the wanted commit, and white space."""
-    return seen.st_size <= _REF and _is_ref(item) and _text(path).strip() == item.source["text"]
+    return seen.st_size <= _REF and _text(path).strip() == _ref(item)
 
 
-def _is_ref(item: Wanted) -> bool:
-    return item.name.startswith(_REFS) and item.source["kind"] == "text"
+def _ref(item: Wanted) -> str | None:
+    """The commit that a ref is to say; None of what is no ref."""
+    return item.source["text"] if item.name.startswith(_REFS) and item.source["kind"] == "text" else None
 
 
 def _text(path: str) -> str:
@@ -93,9 +94,9 @@ def _text(path: str) -> str:
         os.close(fd)
 
 
-def refused(dst: str, names: list[str], wish: Wish) -> AgentError:
+def refused(dst: str, names: list[str], file_set: FileSet) -> AgentError:
     """The error that names them, and what the refs among them say."""
-    refs = {item.name: str(item.source["text"]) for item in wish.files if _is_ref(item)}
+    refs = {item.name: commit for item in file_set.files if (commit := _ref(item)) is not None}
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     aside = shlex.quote(f"{dst}.before")
     paths = " ".join(shlex.quote(f"{dst}/{name}") for name in names[:_SHOWN])
@@ -124,9 +125,9 @@ def _standing(dst: str, name: str) -> os.stat_result | None:
     if folder.through_link(dst, name):
         return None
     try:
-        found = os.lstat(f"{dst}/{name}")
+        status = os.lstat(f"{dst}/{name}")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and not found.st_size):
+    if stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and not status.st_size):
         return None
-    return found
+    return status

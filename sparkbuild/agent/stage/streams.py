@@ -43,10 +43,10 @@ class Buffers:
         wanted = min(chunks, self._share)
         with self._change:
             self._change.wait_for(lambda: len(self._free) + self._left >= wanted)
-            made = max(0, wanted - len(self._free))
-            self._left -= made
-            taken = [self._free.pop() for _ in range(wanted - made)]
-        new = [memoryview(bytearray(min(CHUNK, size))) for _ in range(made)]
+            missing = max(0, wanted - len(self._free))
+            self._left -= missing
+            taken = [self._free.pop() for _ in range(wanted - missing)]
+        new = [memoryview(bytearray(min(CHUNK, size))) for _ in range(missing)]
         try:
             yield taken + new
         finally:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience
 from sparkbuild.agent.disk.files import inside
@@ -31,62 +31,76 @@ from sparkbuild.agent.source import overlap
 from sparkbuild.agent.stage.streams import each
 from sparkbuild.agent.wire.protocol import Reporter
 
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.staged import Expected, NotStaged, Problem, StagedFact, StagedQuery
+
 _RANDOM = 4  # chunks per file
 _SAMPLES = 16  # chunks per folder
 _ENDS = 512  # heads and tails per folder, and small files as a whole; at most 64 MiB
 _READERS = 4  # of heads and tails: each waits for the disk most of the time
 _SMALL = 1 << 20  # bytes of a folder that is always sampled
 _RARELY = 64
-_NOTHING = {"bytes": 0, "chunks": 0, "whole": ()}
 
 
-def observe(query: dict[str, Any], moved: Moved | None = None) -> dict[str, Any]:
-    """Query {"store", "dst", "key", "full", "linked", "what", "of": recipe/block, "source": true}; see `_fact` for
-    the answer. Content is only looked at when the ledger has that key (an empty or missing key is any).
-
-    Without a ledger {"present": false, "busy": who is staging it now or "", "problem": why it cannot be read, "begun":
-    a staging (or a removal) did not end there, "evicted": see `evicted.told`, "before": see `index.before`}. Then, and
-    with another key, "to_write" is what staging would write, "wanted" all that it would have in the folder, and "about"
-    what the source is, if the query has "what" (see `plan.of_request`) and the source is there; of the source only
-    tables of contents are read. "refused" says why it cannot be staged, see `expected`; also where something is to be
-    mended, and with "source", which is for data that is to be staged again though it may be whole. "closed" is a path
-    in the folder that other users cannot read, "" when there is none.
+def observe(query: StagedQuery, moved: Moved | None = None) -> StagedFact | NotStaged:
+    """Content is only looked at when the ledger has the key. What staging would do is told where it has another or is
+    not there, why it would be refused also where something is to be mended; of the source only tables of contents are
+    read.
     """
-    dst = inside(query.get("store", ""), query["dst"])
+    store = query.get("store", "")
+    dst = inside(store, query["dst"])
     if query.get("key") and not query.get("full") and not query.get("source"):
         still = stamps.unmoved(dst, query["key"])
         if still is not None and still[0] < _SMALL and not _sampled(still[0]):
-            fact = {"present": True, "key": query["key"], "bytes": still[0], "about": still[1], "to_write": 0}
-            return {**fact, "problems": [], "checked": dict(_NOTHING), "closed": modes.closed(dst)}
+            return {
+                "present": True,
+                "key": query["key"],
+                "bytes": still[0],
+                "about": still[1],
+                "to_write": 0,
+                "problems": [],
+                "checked": {"bytes": 0, "chunks": 0, "whole": []},
+                "closed": modes.closed(dst),
+            }
     try:
-        made = ledger.read(dst)
+        recorded = ledger.read(dst)
     except ledger.LedgerError as error:
         text = f"the ledger in {dst} is unreadable: {error}"
-        return {"present": False, "busy": "", "problem": text, **_expected(query, None)}
-    if made is None:
-        gone = {**evicted.told(query.get("store", ""), dst), **before(query, dst)}
-        begun = os.path.lexists(Draft(dst).path)
-        return {"present": False, "busy": folder.busy(dst), "begun": begun, **gone, **_expected(query, None)}
-    if query.get("key") not in (None, "", made.key):
-        return {**_fact(made, [], _Checked(), 0), **_expected(query, made)}
-    fact = {**_Look(dst, made, moved or (lambda _size: None), query).result(), "closed": modes.closed(dst)}
-    if not fact["problems"] and not query.get("source"):
+        fact = _not_staged(query, "")
+        fact["problem"] = text
         return fact
-    return {**fact, "refused": _expected(query, made)["refused"]}
+    if recorded is None:
+        fact = _not_staged(query, folder.busy(dst))
+        fact["begun"] = os.path.lexists(Draft(dst).path)
+        if eviction := evicted.told(store, dst):
+            fact["evicted"] = eviction
+        if last := before(store, query.get("of", ""), dst):
+            fact["before"], fact["here"] = last, last == dst
+        return fact
+    if query.get("key") not in (None, "", recorded.key):
+        return {**_fact(recorded, [], _Checked(), 0), **_expected(query, recorded)}
+    seen = _Look(dst, recorded, moved or (lambda _size: None), query).result()
+    seen["closed"] = modes.closed(dst)
+    if seen["problems"] or query.get("source"):
+        seen["refused"] = _expected(query, recorded)["refused"]
+    return seen
 
 
-def _expected(query: dict[str, Any], made: Ledger | None) -> dict[str, Any]:
-    from sparkbuild.agent.stage.forecast import expected  # noqa: PLC0415 - most looks find all as it should be
+def _not_staged(query: StagedQuery, busy: str) -> NotStaged:
+    # mypy wants to be told of each key that an Expected has not, and a NotStaged may have
+    return {"present": False, "busy": busy, **_expected(query, None)}  # type: ignore[typeddict-item]
 
-    return expected(query, made)
+
+def _expected(query: StagedQuery, recorded: Ledger | None) -> Expected:
+    from sparkbuild.agent.stage import forecast  # noqa: PLC0415 - 5 ms, and most looks find all as it should be
+
+    return forecast.expected(query, recorded)
 
 
-def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Request {"store", "dst", "key", "full": true, "hurry"?}; the fact as result. `full` reads every chunk of every
-    file. `hurry`: see patience.hurry.
-    """
+def run(request: StagedQuery, reporter: Reporter) -> StagedFact | NotStaged:
+    """As `observe`; `full` unless it says otherwise."""
     guard, done = threading.Lock(), 0
-    wanted = dict(request, full=request.get("full", True))
+    query: StagedQuery = {**request, "full": request.get("full", True)}
 
     def moved(size: int) -> None:
         nonlocal done
@@ -98,7 +112,7 @@ def run(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
         patience.hurry()
     with patience.watched(reporter, bound=patience.LOOK):
         dst = inside(request.get("store", ""), request["dst"])
-        return patience.bounded(lambda: observe(wanted, moved), about=dst)
+        return patience.bounded(lambda: observe(query, moved), about=dst)
 
 
 class _Checked:
@@ -109,17 +123,13 @@ class _Checked:
         self.whole: list[str] = []
 
 
-def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked, beside: int) -> dict[str, Any]:
-    """{"present", "key", "parts", "about", "bytes": of data in all files, "problems": [{"file", "text", "bytes": to be
-    written again}], "to_write": sum of these, "beside": see `expected`, "checked": {"bytes", "chunks", "whole":
-    [names]}}.
-    """
+def _fact(recorded: Ledger, problems: list[Problem], checked: _Checked, beside: int) -> StagedFact:
     return {
         "present": True,
-        "key": made.key,
-        "parts": made.parts,
-        "about": made.about,
-        "bytes": made.total,
+        "key": recorded.key,
+        "parts": recorded.parts,
+        "about": recorded.about,
+        "bytes": recorded.total,
         "problems": problems,
         "to_write": sum(problem["bytes"] for problem in problems),
         "beside": beside,
@@ -130,21 +140,21 @@ def _fact(made: Ledger, problems: list[dict[str, Any]], checked: _Checked, besid
 class _Look:
     """One look at one folder."""
 
-    def __init__(self, dst: str, made: Ledger, moved: Moved, query: dict[str, Any]) -> None:
-        self.dst, self.made, self.moved, self.query = dst, made, moved, query
+    def __init__(self, dst: str, recorded: Ledger, moved: Moved, query: StagedQuery) -> None:
+        self.dst, self.made, self.moved, self.query = dst, recorded, moved, query
         self.access = Access(query.get("store", ""), dst)
         self.full, self.linked = bool(query.get("full")), bool(query.get("linked"))
         self.guard = threading.Lock()
         self.checked = _Checked()
-        self.problems: list[dict[str, Any]] = []
+        self.problems: list[Problem] = []
         self.beside = 0
-        self.known = stamps.read(dst, made)
+        self.known = stamps.read(dst, recorded)
         self.proven: dict[str, stamps.Stamp] = {}
-        self.titles = Titles(made.links)
-        names = (*(record.name for record in made.files), *(link.name for link in made.links))
+        self.titles = Titles(recorded.links)
+        names = (*(record.name for record in recorded.files), *(link.name for link in recorded.links))
         self.detours = way.detours(dst, names)
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> StagedFact:
         trusted = [record for record in self.made.files if self._file(record)]
         for record in self._sample(trusted):
             del self.proven[record.name]  # its stamp lies, so that staging reads all of it as well
@@ -166,45 +176,45 @@ class _Look:
         if step:
             self._problem(record, way.out_of_place(self.dst, step, self.detours[step]), 0)
             return False
-        found, text = content.standing(f"{self.dst}/{record.name}")
-        if found is None:
+        status, text = content.standing(f"{self.dst}/{record.name}")
+        if status is None:
             self._problem(record, text, record.data)
             return False
-        if found.st_nlink > 1 and not self.linked:
-            text = f"has {found.st_nlink} names (hard links): a write to another one would change it"
-            self.beside += found.st_blocks * 512
+        if status.st_nlink > 1 and not self.linked:
+            text = f"has {status.st_nlink} names (hard links): a write to another one would change it"
+            self.beside += status.st_blocks * 512
             self._problem(record, text, record.data)
             return False
-        stamp = stamps.of(found)
-        text, size = self.access.problem(found), 0 if self.access.can_mend(found) else record.data
-        if not text and found.st_nlink > 1 and self.known.get(record.name) != stamp:
-            is_source = overlap.was_read_from(found, record, self.query.get("what") or {}, self.query.get("store", ""))
+        stamp = stamps.of(status)
+        text, size = self.access.problem(status), 0 if self.access.can_mend(status) else record.data
+        if not text and status.st_nlink > 1 and self.known.get(record.name) != stamp:
+            is_source = overlap.was_read_from(status, record, self.query.get("what"), self.query.get("store", ""))
             text, size = "is a hard link of its source: a write to one changes both" if is_source else "", record.data
         if text:
             self._problem(record, text, size)
             return False
-        if self.full or self.known.get(record.name) != stamp or found.st_size != record.size:
-            stamps.let_settle(found)
+        if self.full or self.known.get(record.name) != stamp or status.st_size != record.size:
+            stamps.let_settle(status)
             self._read_whole(record)
             return False
         self.proven[record.name] = stamp
         return True
 
     def _read_whole(self, record: Record, *, remember: bool = True) -> None:
-        found = content.check(f"{self.dst}/{record.name}", record, self._moved)
+        checked = content.check(f"{self.dst}/{record.name}", record, self._moved)
         self.checked.whole.append(record.name)
-        if found.text:
-            self._problem(record, found.text, self._to_mend(record, found))
-        elif found.stat is not None and remember:
-            self.proven[record.name] = stamps.of(found.stat)
+        if checked.text:
+            self._problem(record, checked.text, self._to_mend(record, checked))
+        elif checked.stat is not None and remember:
+            self.proven[record.name] = stamps.of(checked.stat)
         elif not remember:  # right when read again: a cable or memory fault, not to be passed over in silence
             self._problem(record, "was read wrong once and right once: check the disk of this node", 0)
 
-    def _to_mend(self, record: Record, found: Found) -> int:
+    def _to_mend(self, record: Record, checked: Found) -> int:
         """Bytes that mending writes: what has more names is left to these, and is made anew beside them."""
         there, _ = content.standing(f"{self.dst}/{record.name}")
         if there is None or there.st_nlink == 1:
-            return _bytes_of(record, found)
+            return _bytes_of(record, checked)
         self.beside += there.st_blocks * 512
         return record.data
 
@@ -235,9 +245,9 @@ class _Look:
         self.problems.append({"file": record.name, "text": f"{self.titles.of(record.name)} {text}", "bytes": size})
 
 
-def _bytes_of(record: Record, found: Found) -> int:
+def _bytes_of(record: Record, checked: Found) -> int:
     shape = Shape(record.size, record.extents)
-    return sum(map(shape.weight, found.bad))
+    return sum(map(shape.weight, checked.bad))
 
 
 def _picks(files: list[Record]) -> tuple[list[Piece], list[Piece]]:

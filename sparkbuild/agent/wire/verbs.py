@@ -41,18 +41,25 @@ class Absent(_Absent, total=False):
     hung: dict[str, str]
 
 
+class Endless(TypedDict):
+    """The result of a verb that has none: it goes on until its stdin ends."""
+
+
 class Verb(str, Generic[Ask_contra, Told_co]):
-    """A verb of the agent: its name, and the TypedDict of its result. What the caller asks lacks what the connection
-    adds: `store`, `docker`, and over ssh `patience` and `remote`.
+    """A verb of the agent: its name, the TypedDict of its result, and that of a result whose `present` is false. What
+    the caller asks lacks what the connection adds: `Placed`.
     """
 
-    __slots__ = ("result",)
+    __slots__ = ("absent", "result")
     result: type[Told_co]
+    absent: type[Any] | None
 
-    def __new__(cls, name: str, result: type[Told_co]) -> Verb[Ask_contra, Told_co]:
+    def __new__(
+        cls, name: str, result: type[Told_co], absent: type[Told_co] | None = None
+    ) -> Verb[Ask_contra, Told_co]:
         """`name`: as agent.main.VERBS has it."""
         verb = super().__new__(cls, name)
-        verb.result = result
+        verb.result, verb.absent = result, absent
         return verb
 
 

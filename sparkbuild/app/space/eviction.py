@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sparkbuild.agent.wire.inventory import EVICT, INVENTORY, EvictAsk, Eviction as Evicted, InventoryAsk
 from sparkbuild.app.rooms import folder_of
 from sparkbuild.app.space import shortage
 from sparkbuild.app.space.room import may_need_room, needs
 from sparkbuild.core import units
 from sparkbuild.core.errors import NotMadeError, SpaceError, SparkbuildError
 from sparkbuild.core.plan import RUN, Plan
-from sparkbuild.nodes.ask import everywhere, survey
+from sparkbuild.core.run import call
+from sparkbuild.nodes.ask import everywhere, look_everywhere
 from sparkbuild.staging.eviction import Eviction, Folder, Need, choose, folders, split, stays, together, workspace
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from sparkbuild.core.goal import Goal
 
 Say = Callable[[str], Any]
+Row = dict[str, object]  # of `doit plan --json`
 _LEAST = 50_000_000  # bytes of a staging that says something of how fast a node stages
 
 
@@ -46,12 +49,14 @@ def told(session: Session, made: Plan, *, evict: bool = False) -> tuple[Plan, tu
 
 def inventory(session: Session, nodes: Iterable[str]) -> dict[str, list[Folder]]:
     """What is staged on nodes, all asked at once. Raises NotMadeError when one does not answer."""
-    answers = survey(session.nodes.agent, {node: {"scheme": "inventory"} for node in nodes})
+    answers = look_everywhere(session.nodes.agent, INVENTORY, {node: InventoryAsk() for node in nodes})
+    found = {}
     for node, answer in answers.items():
         if "folders" not in answer:
-            found = answer.get("unreachable") or answer.get("problem") or "no answer"
-            raise NotMadeError(f"{node} does not say what is staged there", found=str(found), next="doit health")
-    return {node: folders(node, answer["folders"]) for node, answer in answers.items()}
+            why = answer["unreachable"] if "unreachable" in answer else answer.get("problem") or "no answer"
+            raise NotMadeError(f"{node} does not say what is staged there", found=why, next="doit health")
+        found[node] = folders(node, answer["folders"])
+    return found
 
 
 def _planned(session: Session, made: Plan, need: Need, found: list[Folder]) -> list[Eviction]:
@@ -121,7 +126,7 @@ def _columns(chosen: list[Folder]) -> tuple[list[str], list[str]]:
     return [one.node for one in chosen], [one.dst for one in chosen]
 
 
-def rows(found: Iterable[Eviction]) -> list[dict[str, Any]]:
+def rows(found: Iterable[Eviction]) -> list[Row]:
     """What would go, as `doit plan --json --evict` prints it; "enough" is false when nothing would, since it is not."""
     fields = ("node", "dst", "recipe", "block", "exports", "orphan", "frees", "served_at", "staged_at")
     return [
@@ -168,30 +173,30 @@ def carry_out(session: Session, made: Plan, say: Say) -> None:
     for eviction in found:
         by_node.setdefault(eviction.need.node, []).extend(eviction.chosen or ())
 
-    def work(node: str) -> list[dict[str, Any]]:
-        tasks = [task for one in found if one.need.node == node for task in one.need.tasks]
-        request: dict[str, Any] = {"dsts": [one.dst for one in by_node[node]], "for": ", ".join(tasks)}
-        request["keep"] = sorted(_wanted(session, made, node))
-        done: list[dict[str, Any]] = session.nodes.agent(node).call("evict", request)["folders"]
-        return done
+    def evict(node: str) -> list[Evicted]:
+        tasks = [task for eviction in found if eviction.need.node == node for task in eviction.need.tasks]
+        keep, dsts = sorted(_wanted(session, made, node)), [folder.dst for folder in by_node[node]]
+        request: EvictAsk = {"dsts": dsts, "for": ", ".join(tasks), "keep": keep}
+        return call(session.nodes.agent(node), EVICT, request)["folders"]
 
     refused = []
-    for node, done in (everywhere(tuple(by_node), work) if by_node else {}).items():
-        for one in done:
-            if one["refused"]:
-                refused.append(f"{one['dst']} on {node}: {one['refused']}")
+    for node, evicted in (everywhere(tuple(by_node), evict) if by_node else {}).items():
+        for folder in evicted:
+            if folder["refused"]:
+                refused.append(f"{folder['dst']} on {node}: {folder['refused']}")
                 continue
-            session.runlog.write("evicted", node=node, folder=one["dst"], bytes=one["freed"], files=one["files"])
-            say(f"evicted {one['dst']} on {node}: {units.size(one['freed'])} given back{_left(one)}")
+            dst, freed = folder["dst"], folder["freed"]
+            session.runlog.write("evicted", node=node, folder=dst, bytes=freed, files=folder["files"])
+            say(f"evicted {dst} on {node}: {units.size(freed)} given back{_left(folder)}")
     if refused:
         raise SpaceError("not all that should make room could be removed", found="\n".join(refused), next="run again")
 
 
-def _left(done: dict[str, Any]) -> str:
-    if not done["others"]:
+def _left(folder: Evicted) -> str:
+    if not folder["others"]:
         return ""
-    more = ", ..." if done["others"] > len(done["left"]) else ""
-    return f"; not ours, and left there: {', '.join(done['left'])}{more}"
+    more = ", ..." if folder["others"] > len(folder["left"]) else ""
+    return f"; not ours, and left there: {', '.join(folder['left'])}{more}"
 
 
 def _text(session: Session, one: Folder) -> str:

@@ -15,23 +15,10 @@ import msgspec
 from sparkbuild.agent.wire import clock, events
 from sparkbuild.agent.wire.verbs import Look, Verb
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.rpc import datashapes, resultshapes
 
 DEEPEST = 40  # tables and lists within each other; a key's parts have 6
 _AGAIN = "run again; if it stays, the node's store or its docker holds what sparkbuild did not write"
 
-
-# by the scheme of the question: what is there, of things that are there or not; and what says something in any case
-_THERE: dict[str, Any] = {
-    "staged": datashapes.Staged,
-    "export": datashapes.Export,
-}
-_TOLD: dict[str, Any] = {
-    "inventory": datashapes.Inventory,
-}
-_RESULTS: dict[str, Any] = {
-    "evict": resultshapes.Evictions,
-}
 _EVENTS: dict[str, Any] = {
     "state": events.State,
     "launch": events.Launched,
@@ -50,9 +37,10 @@ def fact_of(node: str, scheme: str, found: Any) -> dict[str, Any]:
 
 def result_of(node: str, verb: str, found: dict[str, Any]) -> dict[str, Any]:
     """The result of a verb, as `fact_of`."""
-    shape = verb.result if isinstance(verb, Verb) else _RESULTS.get(verb)
-    if shape is not None:
-        _check(found, shape, f"{node} gives an odd answer to {verb!r}", f"node {node}")
+    if isinstance(verb, Verb):
+        is_absent = verb.absent is not None and found.get("present") is not True
+        shape = verb.absent if is_absent else verb.result
+        _check(found, shape, f"{node} gives an odd answer to {str(verb)!r}", f"node {node}")
     return found
 
 
@@ -66,17 +54,9 @@ def is_event(kind: str, fields: Mapping[str, Any]) -> bool:
 
 
 def _shape(scheme: str, found: Any) -> Any:
-    if not isinstance(found, dict):
-        return dict[str, Any]
-    if isinstance(scheme, Look):
+    if isinstance(found, dict) and isinstance(scheme, Look):
         return scheme.absent if found.get("present", True) is not True else scheme.fact
-    if scheme in _TOLD:
-        return datashapes.Absent if "present" in found else _TOLD[scheme]
-    if scheme not in _THERE:
-        return dict[str, Any]
-    if found.get("present") is not True:
-        return datashapes.Absent
-    return _THERE[scheme]
+    return dict[str, Any]
 
 
 def _check(found: Any, shape: Any, what: str, where: str) -> None:

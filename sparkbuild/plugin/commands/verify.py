@@ -6,20 +6,25 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.agent.wire.exports import EXPORT, ExportAsk
+from sparkbuild.agent.wire.inventory import INVENTORY, InventoryAsk
+from sparkbuild.agent.wire.staged import SCRUB, VERIFY, ScrubAsk, ScrubFolder, StagedAsk
+from sparkbuild.agent.wire.verbs import Verb
 from sparkbuild.app import verification
 from sparkbuild.app.rooms import folder_of
 from sparkbuild.app.spoken import spoken
 from sparkbuild.app.verification import Row
 from sparkbuild.core.errors import SparkbuildError
-from sparkbuild.core.run import Progress
+from sparkbuild.core.run import Ask, Event, OnEvent, Progress, Told, call
 from sparkbuild.core.screen import complain
 from sparkbuild.core.units import size, when
-from sparkbuild.nodes.ask import everywhere, survey
+from sparkbuild.nodes.ask import everywhere, look_everywhere
+from sparkbuild.nodes.unreached import Unreached
 from sparkbuild.plugin.adapters.misread import HELP, no_option
 from sparkbuild.plugin.adapters.progress import Display, display
 from sparkbuild.plugin.commands.base import FactCommand
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 
 PREFIX, STAGE = "verify:", "stage:"
 LIMIT = "20GB"
+Orphan = dict[str, object]  # as `--json` prints it
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGT]?)(i?)B?", re.ASCII)
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
 _FULL = {"name": "full", "long": "full", "type": bool, "default": False, "help": "read every byte of every file"}
@@ -185,50 +191,52 @@ class _Node:
 
     def totals(self, goals: Sequence[Goal]) -> dict[str, int]:
         """How much is in each folder, by its ledger; nothing of a node that does not answer."""
-        query = {"scheme": "inventory", "dsts": [goal.spec.dst for goal in goals if goal.uri.scheme == "staged"]}
-        answer = survey(self.session.nodes.agent, {self.node: query})[self.node]
-        return {one["dst"]: int(one["total"]) for one in answer.get("folders", ())}
+        query = InventoryAsk(dsts=[goal.spec.dst for goal in goals if goal.uri.scheme == "staged"])
+        answer = look_everywhere(self.session.nodes.agent, INVENTORY, {self.node: query})[self.node]
+        return {folder["dst"]: folder["total"] for folder in answer["folders"]} if "folders" in answer else {}
 
     def row(self, goal: Goal, totals: dict[str, int], *, full: bool) -> Row:
         """One folder or export. `totals`: bytes that are to be read of a folder, where that is known."""
-        row, spec = self._row(goal), goal.spec
+        row, spec, key = self._row(goal), goal.spec, goal.key.digest
         began = time.monotonic()
         if goal.uri.scheme == "export":
-            query = {"scheme": "export", "dst": spec.dst, "what": spec.what, "full": True, "hurry": self._silent}
-            fact = survey(self.session.nodes.agent, {self.node: query})[self.node]
+            query = ExportAsk(dst=spec.dst, key=key, what=spec.what, full=True, hurry=self._silent)
+            export = look_everywhere(self.session.nodes.agent, EXPORT, {self.node: query})[self.node]
+            silent = "unreachable" in export
+            row = verification.linked(row, goal.key.parts, key, export)
         else:
-            request = {"dst": spec.dst, "key": goal.key.digest, "full": full, "linked": spec.linked}
-            request["hurry"] = self._silent
+            request = StagedAsk(dst=spec.dst, key=key, full=full, linked=spec.linked, hurry=self._silent)
             label, total = goal.task.replace(STAGE, PREFIX, 1), totals.get(folder_of(self.session.nodes, goal))
-            fact = self._call("verify", request, label, total)
-        self._silent = self._silent or "unreachable" in fact
+            staged = self._call(VERIFY, request, label, total)
+            silent = "unreachable" in staged
+            row = verification.looked(row, goal.key.parts, key, staged)
+        self._silent = self._silent or silent
         row.seconds = round(time.monotonic() - began, 3)
-        judge = verification.linked if goal.uri.scheme == "export" else verification.looked
-        return judge(row, goal.key.parts, goal.key.digest, fact)
+        return row
 
     def scrub(self, goals: Sequence[Goal], most: int) -> list[Row]:
         """All folders, within one limit. Several goals may share a folder."""
-        asked = list({goal.spec.dst: {"dst": goal.spec.dst, "key": goal.key.digest} for goal in goals}.values())
-        answer = self._call("scrub", {"folders": asked, "limit": most}, f"scrub of {self.node}")
-        facts = {one["dst"]: one for one in answer.get("folders", ())}
-        return [
-            verification.scrubbed(self._row(goal), facts.get(folder_of(self.session.nodes, goal), answer))
-            for goal in goals
-        ]
+        asked = {goal.spec.dst: ScrubFolder(dst=goal.spec.dst, key=goal.key.digest) for goal in goals}
+        answer = self._call(SCRUB, ScrubAsk(folders=list(asked.values()), limit=most), f"scrub of {self.node}")
+        rows = [(self._row(goal), folder_of(self.session.nodes, goal)) for goal in goals]
+        if "unreachable" in answer:
+            return [verification.scrubbed(row, answer) for row, _ in rows]
+        folders = {folder["dst"]: folder for folder in answer["folders"]}
+        return [verification.scrubbed(row, folders[dst]) for row, dst in rows]
 
     def _row(self, goal: Goal) -> Row:
         return Row(self.node, goal.task, folder_of(self.session.nodes, goal), verification.OK)
 
-    def _call(self, verb: str, request: dict[str, Any], label: str, total: int | None = None) -> dict[str, Any]:
+    def _call(self, verb: Verb[Ask, Told], request: Ask, label: str, total: int | None = None) -> Told | Unreached:
         try:
-            return self.session.nodes.agent(self.node).call(verb, request, self._progress(label, total))
+            return call(self.session.nodes.agent(self.node), verb, request, self._progress(label, total))
         except SparkbuildError as error:
-            return {"unreachable": str(error)}
+            return Unreached(unreachable=str(error))
         finally:
             self.screen.end(label)
 
-    def _progress(self, label: str, expected: int | None) -> Callable[[dict[str, Any]], None]:
-        def on_event(event: dict[str, Any]) -> None:
+    def _progress(self, label: str, expected: int | None) -> OnEvent:
+        def on_event(event: Event) -> None:
             if event.get("event") == "progress":
                 total = expected if event.get("total") is None else int(event["total"])
                 self.screen.update(label, Progress(str(event["phase"]), int(event.get("bytes", 0)), total or None))
@@ -236,30 +244,31 @@ class _Node:
         return on_event
 
 
-def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any], *, hurry: bool) -> list[dict[str, Any]]:
+def _orphans(session: Session, nodes: Iterable[str], *, hurry: bool) -> list[Orphan]:
     """What is staged on these nodes and no recipe wants any more."""
     from sparkbuild.app.space.eviction import unread, whose  # noqa: PLC0415 - only for a look at everything
-    from sparkbuild.staging.eviction import folders, workspace  # noqa: PLC0415 - as above
+    from sparkbuild.staging.eviction import export_folder, folders, workspace  # noqa: PLC0415 - as above
 
     goals = session.goals.by_task.values()
     wanted = {(goal.node, folder_of(session.nodes, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
-    answers = (
-        survey(session.nodes.agent, {node: {"scheme": "inventory", "hurry": hurry} for node in nodes}) if nodes else {}
-    )
-    found = []
+    queries = {node: InventoryAsk(hurry=hurry) for node in nodes}
+    answers = look_everywhere(session.nodes.agent, INVENTORY, queries) if queries else {}
+    found: list[Orphan] = []
 
     def unsure(one: Folder) -> bool:
         return one.workspace == workspace(session.root) and one.recipe in unread(session)
 
     for node, answer in answers.items():
-        for one in folders(node, answer.get("folders") or ()):
+        if "folders" not in answer:
+            continue
+        for one in folders(node, answer["folders"]):
             if (node, one.dst) in wanted or unsure(one) or not _is_there(one):
                 continue
             used = f"last served {when(one.served_at)}" if one.served_at else "never served"
             text = f"{one.dst}: {size(one.frees)} of {whose(session, one)}; {used}{_goes(session, one)}"
             found.append({"node": node, "folder": one.dst, "bytes": one.frees, "text": text})
-        for export in answer.get("exports") or ():
-            (one,) = folders(node, [{**export, "exports": ()}])
+        for export in answer["exports"]:
+            one = export_folder(node, export)
             if (node, one.dst) in wanted or unsure(one):
                 continue
             made = ", ".join(export["folders"])

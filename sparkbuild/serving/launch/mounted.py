@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from sparkbuild.agent.wire.exports import EXPORT, ExportAsk, Mount
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Agent
-from sparkbuild.nodes.ask import survey
+from sparkbuild.nodes.ask import look_everywhere
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.launch.render import Bind
 
@@ -39,15 +39,15 @@ class Mounted:
                 if need.uri.scheme == "export"
             }
             for name, export in spec.exports.items():
-                query = {"scheme": "export", "dst": export["path"]}
+                query = ExportAsk(dst=export["path"], key="")
                 nodes = [node for node in goal.nodes if (node, name) in keys]
-                for node, fact in survey(self._agent, dict.fromkeys(nodes, query)).items():
-                    if fact.get("present") and fact.get("key") == keys[node, name]:
+                for node, fact in look_everywhere(self._agent, EXPORT, dict.fromkeys(nodes, query)).items():
+                    if "mounts" in fact and fact["key"] == keys[node, name]:
                         known[node][name] = tuple(map(_bind, fact["mounts"]))
             with self._guard:
                 self._known[goal.target] = known
         return known
 
 
-def _bind(mount: Mapping[str, Any]) -> Bind:
-    return Bind(str(mount["source"]), os.path.normpath(mount["target"]), read_only=bool(mount["read_only"]))
+def _bind(mount: Mount) -> Bind:
+    return Bind(mount["source"], os.path.normpath(mount["target"]), read_only=mount["read_only"])

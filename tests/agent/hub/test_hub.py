@@ -12,9 +12,9 @@ import pytest
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.hub import plan
 from sparkbuild.agent.source import shards
+from sparkbuild.agent.source.fileset import FileSet
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.plan import of_request
-from sparkbuild.agent.source.wish import Wish
+from sparkbuild.agent.source.plan import of_what
 from sparkbuild.agent.stage import verify
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.staging.words import unchecked
@@ -46,9 +46,9 @@ def mirror(tmp_path: Path) -> Mirror:
     return Mirror(tmp_path / "node" / "hub")
 
 
-def planned(cache: Path, revision: str = "main", skip: tuple[str, ...] = (), dst: Path | None = None) -> Wish:
+def planned(cache: Path, revision: str = "main", skip: tuple[str, ...] = (), dst: Path | None = None) -> FileSet:
     what = {"kind": "hub-mirror", "cache": str(cache), "repo": REPO, "revision": revision, "skip": list(skip)}
-    return of_request({"what": what, "dst": str(dst or ""), "store": "/"}, Archives())
+    return of_what(what, "/", str(dst or ""), Archives())
 
 
 def refused(cache: Path, **more: Any) -> dict[str, str]:
@@ -425,9 +425,9 @@ def test_src_is_dst(tmp_path: Path, source: Path) -> None:
 def test_one_blob_of_two_paths(source: Path, mirror: Mirror) -> None:
     cache = usual(source)
     cache.add("copy/of.json", cache.files["config.json"], lfs=False)
-    wish = planned(source)
-    assert len([item for item in wish.files if item.name.startswith("blobs/")]) == 4
-    assert wish.about["files"] == 5
+    file_set = planned(source)
+    assert len([item for item in file_set.files if item.name.startswith("blobs/")]) == 4
+    assert file_set.about["files"] == 5
     mirror.stage(source)
     mirror.holds(cache)
 
@@ -498,7 +498,7 @@ def test_names_that_no_cache_has(source: Path) -> None:
     usual(source)
     for repo in ("../x", "a/b/c", "a--b", "", "/etc"):
         with pytest.raises(AgentError, match="no name of a repository"):
-            plan.wish({"kind": "hub-mirror", "cache": str(source), "repo": repo}, "/", Archives())
+            plan.file_set({"kind": "hub-mirror", "cache": str(source), "repo": repo}, "/", Archives())
 
 
 def test_unfinished_files_in_a_snapshot(source: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from sparkbuild.agent.ledger import draft, index, ledger, mountlist, obstacles, ownership, stamps
 from sparkbuild.agent.stage import scrub
+from sparkbuild.agent.wire import layout
 from tests.agent.driver import call, look, request_for
 from tests.agent.exports import Site
 from tests.agent.machine.test_denied import STAGING
@@ -258,7 +259,7 @@ def test_what_may_not_be_looked_at_in_the_store_is_told_in_words(place: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["folder", "link"])
-@pytest.mark.parametrize("name", obstacles.NAMES)
+@pytest.mark.parametrize("name", layout.BESIDE)
 def test_a_name_of_ours_that_is_something_else(dst: Path, make: Make, tmp_path: Path, name: str, kind: str) -> None:
     request = request_for(dst, {"a.bin": make("a.bin", 1000)}, store=str(tmp_path / "store"), owner=OWNER)
     path = dst / ".sparkbuild" / name
@@ -296,4 +297,4 @@ def test_all_names_of_ours_are_known() -> None:
         ownership.path_of("/d"),
         mountlist.path_of("/d"),
     ]
-    assert {os.path.basename(path) for path in (*own, draft.Draft("/d").path)} < set(obstacles.NAMES)
+    assert {os.path.basename(path) for path in (*own, draft.Draft("/d").path)} < set(layout.BESIDE)

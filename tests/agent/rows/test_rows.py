@@ -15,10 +15,10 @@ import pytest
 import tomli
 
 from sparkbuild.agent.rows import rowsplit, tables
-from sparkbuild.agent.rows.packed import wish
+from sparkbuild.agent.rows.packed import file_set
 from sparkbuild.agent.rows.source import header_of
+from sparkbuild.agent.source.fileset import FileSet
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.workspace.recipes import rows as stagingrows
 from sparkbuild.workspace.shapes.stagingschema import Split
@@ -30,8 +30,8 @@ def what(folder: Path | str, **more: Any) -> dict[str, Any]:
     return {**wanted, **more}
 
 
-def plan(folder: Path | str, **more: Any) -> Wish:
-    return wish(what(folder, **more), "/", Archives())
+def plan(folder: Path | str, **more: Any) -> FileSet:
+    return file_set(what(folder, **more), "/", Archives())
 
 
 def refused(folder: Path, kind: str = "config", **more: Any) -> dict[str, str]:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from sparkbuild.agent.rows.packed import wish
+from sparkbuild.agent.rows.packed import file_set
 from sparkbuild.agent.rows.source import HEADER, RowSource
+from sparkbuild.agent.source.fileset import FileSet, Wanted
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.wish import Wanted, Wish
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.agent.driver import CHUNK, cached, drop
 from tests.staging.checkpoint import Checkpoint, make
@@ -39,9 +39,9 @@ def fast() -> Iterator[Path]:
         yield Path(folder)
 
 
-def plan(made: Checkpoint, **more: Any) -> Wish:
+def plan(made: Checkpoint, **more: Any) -> FileSet:
     what = {"kind": "packed", "model": str(made.folder), "layers": [], "split": "even", "tp": 4, "rank": 1}
-    return wish({**what, **more}, "/", Archives())
+    return file_set({**what, **more}, "/", Archives())
 
 
 def write(wanted: Wanted, path: Path) -> Path:

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 import safetensors
 
-from sparkbuild.agent.rows.sparse import wish
+from sparkbuild.agent.rows.sparse import file_set
+from sparkbuild.agent.source.fileset import FileSet
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.sparsecopy import MANIFEST
-from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.staging.checkpoint import INDEX, Checkpoint, make
 from tests.staging.readers import RefusedError, SparseCopy, tile
 
 
-def plan(made: Checkpoint, **more: Any) -> Wish:
+def plan(made: Checkpoint, **more: Any) -> FileSet:
     what = {"kind": "sparse-copy", "model": str(made.folder), "layers": [], "split": "even", "tp": 4, "rank": 1}
-    return wish({**what, **more}, "/", Archives())
+    return file_set({**what, **more}, "/", Archives())
 
 
-def write(found: Wish, dst: Path) -> Path:
+def write(found: FileSet, dst: Path) -> Path:
     """What the engine makes of it, in few words."""
     dst.mkdir()
     archives = Archives()

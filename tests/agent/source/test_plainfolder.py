@@ -11,9 +11,9 @@ import pytest
 
 from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.source import plainfolder
+from sparkbuild.agent.source.fileset import FileSet
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.plan import of_request
-from sparkbuild.agent.source.wish import Wish
+from sparkbuild.agent.source.plan import of_what
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.agent.driver import Answer, call, key
 
@@ -35,9 +35,9 @@ def top(tmp_path: Path) -> Path:
     return folder
 
 
-def planned(path: Path, dst: str = "", **more: Any) -> Wish:
+def planned(path: Path, dst: str = "", **more: Any) -> FileSet:
     what = {"kind": "folder", "path": str(path), "members": [], "skip": [], **more}
-    return of_request({"what": what, "dst": dst, "store": "/"}, Archives())
+    return of_what(what, "/", dst, Archives())
 
 
 def names(path: Path, *members: str, skip: tuple[str, ...] = ()) -> list[str]:
@@ -233,7 +233,7 @@ def test_a_file_is_no_folder_to_stage_from(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"a")
     what = {"kind": "folder", "path": str(tmp_path / "a.bin"), "members": [], "skip": []}
     with pytest.raises(AgentError) as caught:
-        plainfolder.wish(what, "/", Archives())
+        plainfolder.file_set(what, "/", Archives())
     assert caught.value.fields["what"] == "what is to be staged from is no folder"
     assert f'{tmp_path}, as `src`, with members = ["a.bin"]' in caught.value.fields["next"]
 
@@ -241,6 +241,6 @@ def test_a_file_is_no_folder_to_stage_from(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_says_how_far_it_is(tmp_path: Path) -> None:
     what = {"kind": "folder", "path": str(tmp_path / "nas/models"), "members": [], "skip": []}
     with pytest.raises(AgentError) as caught:
-        plainfolder.wish(what, "/", Archives())
+        plainfolder.file_set(what, "/", Archives())
     assert caught.value.fields["found"] == f"{tmp_path} is the last of it that is there"
     assert "mounted" in caught.value.fields["next"]

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from huggingface_hub._local_folder import _short_hash, get_local_download_paths, write_download_metadata
 
+from sparkbuild.agent.source.fileset import FileSet
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.source.plan import of_request
+from sparkbuild.agent.source.plan import of_what
 from sparkbuild.agent.source.shardindex import ShardIndex
-from sparkbuild.agent.source.wish import Wish
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.staging import words
 from tests.agent.driver import CHUNK, call, entry, flip, key, list_of, look_here, problems
@@ -65,8 +65,8 @@ def request(path: Path, dst: Path | str = "/nowhere", **more: Any) -> dict[str, 
     return {"what": what, "dst": str(dst), "store": "/", "key": key(), "parts": {}}
 
 
-def planned(path: Path, **more: Any) -> Wish:
-    return of_request(request(path, **more), Archives())
+def planned(path: Path, **more: Any) -> FileSet:
+    return of_what(request(path, **more)["what"], "/", "/nowhere", Archives())
 
 
 def refused(path: Path, **more: Any) -> dict[str, str]:
@@ -163,7 +163,7 @@ def test_a_hub_cache_of_real_files_that_is_not_whole(tmp_path: Path, name: str) 
     cache.ref()
     what = {"kind": "hub-mirror", "cache": str(cache.root), "repo": REPO, "revision": "main", "skip": []}
     with pytest.raises(AgentError) as caught:
-        of_request({"what": what, "store": "/"}, Archives())
+        of_what(what, "/", "", Archives())
     assert missing in caught.value.fields["what"] + caught.value.fields["found"]
 
 
@@ -205,9 +205,9 @@ def test_what_is_left_of_an_older_download_is_not_called_missing(tmp_path: Path)
 def test_what_is_skipped_may_be_missing(tmp_path: Path) -> None:
     top = folder_of(tmp_path / "m", {ONE: weights(), TWO: weights(b"x")})
     assert THREE in refused(top)["found"]
-    wish = planned(top, skip=[THREE])
-    assert [file.name for file in wish.files] == [ONE, TWO]
-    assert "unused_skip" not in wish.about
+    file_set = planned(top, skip=[THREE])
+    assert [file.name for file in file_set.files] == [ONE, TWO]
+    assert "unused_skip" not in file_set.about
     assert len(planned(top, members=[ONE]).files) == 1
 
 
@@ -219,10 +219,10 @@ def test_config_and_tokenizer_beside_an_unfinished_download(tmp_path: Path) -> N
     part.write_bytes(b"half")
     what = {"kind": "hub-mirror", "cache": str(cache.root), "repo": REPO, "revision": "main", "skip": []}
     with pytest.raises(AgentError) as caught:
-        of_request({"what": what, "store": "/"}, Archives())
+        of_what(what, "/", "", Archives())
     assert part.name in caught.value.fields["found"]
     (cache.folder / f"blobs/{'ab' * 32}").write_bytes(b"another process ended it")
-    assert len(of_request({"what": what, "store": "/"}, Archives()).files) == 2
+    assert len(of_what(what, "/", "", Archives()).files) == 2
 
 
 class LocalDir:
@@ -252,14 +252,14 @@ def test_a_local_dir_of_hugging_face(tmp_path: Path) -> None:
     shard, config = made.add("sub/model.safetensors", weights()), made.add("config.json", b"{}", lfs=False)
     (made.top / ".git").mkdir()
     (made.top / ".git/HEAD").write_text("ref: refs/heads/main\n")
-    wish = planned(made.top)
-    by_name = {file.name: file for file in wish.files}
+    file_set = planned(made.top)
+    by_name = {file.name: file for file in file_set.files}
     assert sorted(by_name) == ["config.json", "sub/model.safetensors"]
     assert by_name["sub/model.safetensors"].sha256 == hashlib.sha256(weights()).hexdigest()
     assert by_name["config.json"].sha1 == etag_of(b"{}", lfs=False)
-    assert wish.about["left_out"][".git"] == 1
-    assert wish.about["left_out"][".cache/huggingface"] >= 4
-    assert any(".cache/huggingface" in line for line in words.lines(wish.about))
+    assert file_set.about["left_out"][".git"] == 1
+    assert file_set.about["left_out"][".cache/huggingface"] >= 4
+    assert any(".cache/huggingface" in line for line in words.lines(file_set.about))
     # weights that broke are refused when they are read; a config that somebody edited is what it is now
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
@@ -350,7 +350,7 @@ def test_links_of_a_snapshot_mean_what_the_kernel_takes_them_for(tmp_path: Path)
     cache.snapshot.symlink_to(moved)
     what = {"kind": "hub-mirror", "cache": str(cache.root), "repo": REPO, "revision": "main", "skip": []}
     with pytest.raises(AgentError, match="does not lead into the blobs"):
-        of_request({"what": what, "store": "/"}, Archives())
+        of_what(what, "/", "", Archives())
 
 
 def test_mending_keeps_what_is_right(tmp_path: Path) -> None:

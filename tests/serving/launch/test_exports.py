@@ -107,7 +107,8 @@ class Fake:
         self.fact, self.asked = fact, 0
 
     def call(self, verb: str, request: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
-        assert (verb, request["queries"]) == ("facts", [{"scheme": "export", "dst": EXPORTS["model"]["path"]}])
+        query = {"scheme": "export", "dst": EXPORTS["model"]["path"], "key": ""}
+        assert (verb, request["queries"]) == ("facts", [query])
         self.asked += 1
         return {"facts": [self.fact]}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
@@ -20,6 +20,9 @@ from sparkbuild.agent.source import safetensors, shards
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.exports import Linked, Mount, Snapshot, Tree
 
 HARD, POINTER, EMPTY = "hard", "pointer", "empty"
 _TABLE = re.compile(r"(.*\.)?layers\.\d+\.engram\.embed\.(weight|scale)", re.DOTALL)
@@ -46,29 +49,29 @@ class Staged(NamedTuple):
     stamp: stamps.Stamp
 
 
-class LinkWish(NamedTuple):
+class LinkSet(NamedTuple):
     """`entries` by name; `mounts` as in the manifest."""
 
     commit: str
     entries: dict[str, Entry]
-    mounts: list[dict[str, Any]]
+    mounts: list[Mount]
     folders: list[Staged]
 
 
-def folders_of(what: dict[str, Any], store: str) -> list[str]:
+def folders_of(what: Linked, store: str) -> list[str]:
     """The staged folders that an export is made from, the mirror first."""
-    return [inside(store, path) for path in (what["mirror"], *what.get("over", ()))]
+    over = what["over"] if what["kind"] == "composed" else ()
+    return [inside(store, path) for path in (what["mirror"], *over)]
 
 
-def cache_of(what: dict[str, Any]) -> str:
+def cache_of(what: Linked) -> str:
     """The hub cache that files are bound from, "" when none are."""
-    return str(what["source"]["cache"]) if what.get("binds") else ""
+    return what["source"]["cache"] if what["kind"] == "tree" and what.get("binds") else ""
 
 
-def wish(what: dict[str, Any], store: str, dst: str, bound: dict[str, str] | None = None) -> LinkWish:
-    """`what`: {"kind": "tree", "mirror", "subtree", "binds": [globs over the paths of the snapshot], "source":
-    {"cache", "repo"}, "target"} or {"kind": "composed", "mirror", "over": [staged folders], "target"}. Relative paths
-    are inside `store`. `bound`: the files to bind, by name, when they are known; else the source's folders are listed.
+def link_set(what: Linked, store: str, dst: str, bound: dict[str, str] | None = None) -> LinkSet:
+    """Relative paths are inside `store`. `bound`: the files to bind, by name, when they are known; else the source's
+    folders are listed.
 
     Raises AgentError, kind "config" for what is asked wrongly, "integrity" for a source that is not whole.
     """
@@ -78,29 +81,29 @@ def wish(what: dict[str, Any], store: str, dst: str, bound: dict[str, str] | Non
     if not snapshot:
         raise AgentError("an export is made from the mirror of a hub repository", kind="config", where=mirror.path)
     if what["kind"] == "tree":
-        found = _tree(what, store, mirror, snapshot, bound)
+        by_name = _tree(what, store, mirror, snapshot, bound)
     else:
-        found = {name: Entry(name, POINTER, f"{mirror.path}/{file}") for name, file in snapshot.items()}
-        found |= _over(over)
-        _refuse_indexed(found, dst)
-    _refuse_both(found, dst)
-    mounts = [{"source": dst, "target": what["target"], "read_only": True}]
-    mounts += [_mount(what["target"], entry) for entry in found.values() if entry.how == EMPTY]
-    return LinkWish(commit, found, mounts, [mirror, *over])
+        by_name = {name: Entry(name, POINTER, f"{mirror.path}/{file}") for name, file in snapshot.items()}
+        by_name |= _over(over)
+        _refuse_indexed(by_name, dst)
+    _refuse_both(by_name, dst)
+    mounts: list[Mount] = [{"source": dst, "target": what["target"], "read_only": True}]
+    mounts += [_mount(what["target"], entry) for entry in by_name.values() if entry.how == EMPTY]
+    return LinkSet(commit, by_name, mounts, [mirror, *over])
 
 
 def staged(path: str) -> Staged:
     """A folder that was staged. Raises AgentError when it is not whole."""
-    found, stamp = None, []
+    recorded, stamp = None, []
     try:
         with questions.asking(path):
             stamp = stamps.of(os.lstat(ledger.path_of(path)))
-        found = ledger.read(path)
+        recorded = ledger.read(path)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except ledger.LedgerError as error:
         raise AgentError("its ledger is unreadable", kind="integrity", where=path, found=str(error)) from error
-    if found is None:
+    if recorded is None:
         raise AgentError(
             "an export is made from a folder that is not staged",
             kind="integrity",
@@ -108,7 +111,7 @@ def staged(path: str) -> Staged:
             found="no ledger: never staged, removed, or a staging was interrupted",
             next="doit stage",
         )
-    return Staged(path, found, stamp)
+    return Staged(path, recorded, stamp)
 
 
 def _commit(mirror: Staged) -> str:
@@ -118,13 +121,13 @@ def _commit(mirror: Staged) -> str:
 def _snapshot(mirror: Staged, commit: str) -> dict[str, str]:
     """Each path of the snapshot and the file with its bytes, relative to the mirror's folder."""
     top = f"snapshots/{commit}/"
-    found = {
+    files = {
         link.name[len(top) :]: os.path.normpath(os.path.join(os.path.dirname(link.name), link.text))
         for link in mirror.ledger.links
         if link.name.startswith(top)
     }
-    found |= {file.name[len(top) :]: file.name for file in mirror.ledger.files if file.name.startswith(top)}
-    return dict(sorted(found.items()))
+    files |= {file.name[len(top) :]: file.name for file in mirror.ledger.files if file.name.startswith(top)}
+    return dict(sorted(files.items()))
 
 
 class _Subtree(NamedTuple):
@@ -140,23 +143,23 @@ class _Subtree(NamedTuple):
 
 
 def _tree(
-    what: dict[str, Any], store: str, mirror: Staged, snapshot: dict[str, str], bound: dict[str, str] | None
+    what: Tree, store: str, mirror: Staged, snapshot: dict[str, str], bound: dict[str, str] | None
 ) -> dict[str, Entry]:
     part = _part(what, _commit(mirror))
-    found = {
+    by_name = {
         name: Entry(name, HARD, f"{mirror.path}/{file}", mirror.path)
         for path, file in snapshot.items()
         if (name := part.name(path))
     }
     if bound is None:
-        bound = _bound(what["source"], store, part, set(found)) if part.globs else {}
-    found |= {name: Entry(name, EMPTY, path) for name, path in bound.items()}
-    if not found:
+        bound = _bound(what["source"], store, part, set(by_name)) if part.globs else {}
+    by_name |= {name: Entry(name, EMPTY, path) for name, path in bound.items()}
+    if not by_name:
         raise _nothing_in(part, f"{mirror.path}/snapshots/{part.commit}", list(snapshot))
-    return dict(sorted(found.items()))
+    return dict(sorted(by_name.items()))
 
 
-def tree_is_linked(what: dict[str, Any], store: str) -> bool:
+def tree_is_linked(what: Tree, store: str) -> bool:
     """Whether a tree will have hard links, by the hub cache alone: its mirror is not staged yet. True where the cache
     does not say: the staging of the mirror tells why. Raises AgentError when `subtree` or `binds` match nothing.
     """
@@ -175,9 +178,9 @@ def tree_is_linked(what: dict[str, Any], store: str) -> bool:
     return not all(matching(path, part.globs) for path in inner)
 
 
-def _part(what: dict[str, Any], commit: str) -> _Subtree:
-    folder = str(what.get("subtree") or "").strip("/")
-    return _Subtree(commit, f"{folder}/" if folder else "", list(what.get("binds") or []))
+def _part(what: Tree, commit: str) -> _Subtree:
+    folder = what.get("subtree", "").strip("/")
+    return _Subtree(commit, f"{folder}/" if folder else "", list(what.get("binds", ())))
 
 
 def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
@@ -203,7 +206,7 @@ def _refuse_idle(part: _Subtree, where: str, paths: list[str]) -> None:
         )
 
 
-def _bound(source: dict[str, Any], store: str, part: _Subtree, there: set[str]) -> dict[str, str]:
+def _bound(source: Snapshot, store: str, part: _Subtree, there: set[str]) -> dict[str, str]:
     """The files at the source that are wanted and not in the mirror: name -> the regular file with its bytes."""
     place = repository.find(inside(store, source["cache"]), source["repo"])
     entries = repository.entries(place, part.commit)
@@ -256,15 +259,15 @@ def _refuse_indexed(entries: dict[str, Entry], dst: str) -> None:
 
 
 def _over(folders: list[Staged]) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for folder in folders:
         new = {
             file.name: Entry(file.name, HARD, f"{folder.path}/{file.name}", folder.path) for file in folder.ledger.files
         }
         new |= {link.name: Entry(link.name, POINTER, f"{folder.path}/{link.name}") for link in folder.ledger.links}
-        twice = sorted(set(found) & set(new))
+        twice = sorted(set(by_name) & set(new))
         if twice:
-            other = found[twice[0]].folder
+            other = by_name[twice[0]].folder
             raise AgentError(
                 "two blocks that are laid over a snapshot have a file of the same name",
                 kind="config",
@@ -274,8 +277,8 @@ def _over(folders: list[Staged]) -> dict[str, Entry]:
             )
         for record in folder.ledger.files:
             _refuse_zeros(folder, record)
-        found |= new
-    return found
+        by_name |= new
+    return by_name
 
 
 def _refuse_zeros(folder: Staged, record: Record) -> None:
@@ -317,5 +320,5 @@ def _refuse_both(entries: dict[str, Entry], dst: str) -> None:
                 raise AgentError("a name is a file and a folder", kind="config", where=dst, found=found)
 
 
-def _mount(target: str, entry: Entry) -> dict[str, Any]:
+def _mount(target: str, entry: Entry) -> Mount:
     return {"source": entry.path, "target": f"{target.rstrip('/')}/{entry.name}", "read_only": True}

@@ -3,13 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
-from sparkbuild.agent.ledger.ledger import Extents, Link, Record
+from sparkbuild.agent.ledger.ledger import Extents, Identity, Link, Record
+
+if TYPE_CHECKING:
+    from sparkbuild.agent.wire.sources import About
+
+
+class _FileBytes(TypedDict):
+    kind: Literal["file"]
+    path: str
+
+
+class FileBytes(_FileBytes, total=False):
+    """A file at a path; `version`: see versions, "" for whichever is there."""
+
+    version: str
+
+
+class MemberBytes(TypedDict):
+    """A member of a zip archive."""
+
+    kind: Literal["zip-member"]
+    path: str
+    member: str
+
+
+class TextBytes(TypedDict):
+    """A text that is known."""
+
+    kind: Literal["text"]
+    text: str
+
+
+class RowBytes(TypedDict):
+    """Rows [lo, hi) of `rows` of a layer's table in a shard, laid out anew (rows.source); `weight` and `scale` are the
+    first bytes of row 0 in the shard, `link` the text of the shard's link.
+    """
+
+    kind: Literal["packed", "page15"]
+    path: str
+    version: str
+    link: str
+    layer: int
+    lo: int
+    hi: int
+    rows: int
+    weight: int
+    scale: int
+    shard_bytes: int
+    header_bytes: int
+    header_sha256: str
+
+
+Bytes = FileBytes | MemberBytes | TextBytes | RowBytes
 
 
 class Wanted(NamedTuple):
-    """One file. `source` says how to open it (see opened), `identity` what it is by content ({} when nobody can say),
+    """One file. `source` says where its bytes are, `identity` what it is by content ({} when nobody can say),
     never a path. `sha256` and `sha1` (of a git blob) in hex when they are known beforehand, else "".
 
     `extents` make it a sparse file: only these half-open ranges of bytes are data, the rest stays a hole. Its sha256 is
@@ -19,10 +71,10 @@ class Wanted(NamedTuple):
     """
 
     name: str
-    source: dict[str, Any]
+    source: Bytes
     size: int
     sha256: str
-    identity: dict[str, Any]
+    identity: Identity
     sha1: str = ""
     extents: Extents = ()
     title: str = ""
@@ -36,10 +88,15 @@ class Wanted(NamedTuple):
     @property
     def is_its_source(self) -> bool:
         """Is it the file of its source, byte for byte? Else no sha256 of the one is one of the other."""
-        return self.source.get("kind") == "file" and self.extents in ((), ((0, self.size),))
+        return self.source["kind"] == "file" and self.extents in ((), ((0, self.size),))
 
     @property
-    def read_from(self) -> dict[str, Any]:
+    def path(self) -> str:
+        """Where its source is, "" for a text."""
+        return "" if self.source["kind"] == "text" else self.source["path"]
+
+    @property
+    def read_from(self) -> Identity:
         """What the chunks of a part must have been read from, for the part to be resumed. Where no digest of the whole
         will tell, that is one version of the source, whatever else names its content.
         """
@@ -55,11 +112,11 @@ class Wanted(NamedTuple):
         return record.sha256 == self.sha256 if self.sha256 else bool(self.identity) and record.source == self.identity
 
 
-class Wish(NamedTuple):
+class FileSet(NamedTuple):
     """What a folder shall hold: files, symbolic links, nothing else of ours. `about` is what the source was found to
     be, for plans and the ledger.
     """
 
     files: list[Wanted]
     links: Sequence[Link] = ()
-    about: dict[str, Any] = {}  # noqa: RUF012 - nobody writes to it
+    about: About = {}  # noqa: RUF012 - nobody writes to it
