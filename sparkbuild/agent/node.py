@@ -91,7 +91,7 @@ def _row(name: str, record: LaneRecord, docker: DockerFact) -> LaneRow:
     if records.in_docker(record):
         box = next((box for box in docker["containers"] if box["id"] == container and box["state"] in ALIVE), None)
         alive = None if docker["problem"] else box is not None
-        state: State = {"Status": box["state"], "StartedAt": box["started"]} if box is not None else {}
+        state: State = {"Status": box["state"], "StartedAt": box.get("started", "")} if box is not None else {}
         again = not_serving(state, record)
     else:
         alive = records.alive(record)

@@ -112,7 +112,7 @@ def read(data: bytes, failed: int = 0, corpus_sha256: str = "") -> tuple[Speed, 
         raise ValueError(f"not a result of {PROGRAM}: {type(error).__name__}: {error}") from error
 
 
-def _cell(row: dict[str, Any]) -> Cell:
+def _cell(row: Any) -> Cell:
     return Cell(
         prompt=int(row["prompt_size"]),
         generate=int(row["response_size"]),
@@ -125,5 +125,5 @@ def _cell(row: dict[str, Any]) -> Cell:
     )
 
 
-def _mean(metric: dict[str, Any] | None) -> float:
+def _mean(metric: Any) -> float:
     return 0.0 if metric is None else float(metric["mean"])

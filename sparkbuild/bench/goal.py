@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
 
+from sparkbuild.bench.manifest import Parts
+from sparkbuild.bench.observe import Report, Reports
 from sparkbuild.core.goal import Goal, Input
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, Verdict
@@ -54,7 +55,7 @@ def bench_goal(
     )
 
 
-def settings(bench: Bench) -> dict[str, Any]:
+def settings(bench: Bench) -> Parts:
     """The tables that decide what is measured; image and label do not."""
     return {
         "tool_eval": None if bench.tool_eval is None else msgspec.to_builtins(bench.tool_eval),
@@ -62,8 +63,8 @@ def settings(bench: Bench) -> dict[str, Any]:
     }
 
 
-def judge(goal: Goal, fact: Mapping[str, Any]) -> Verdict:
-    """Is there a complete package with this key; if not, why. `fact` is what observe.observe_reports found."""
+def judge(goal: Goal, fact: Reports) -> Verdict:
+    """Is there a complete package with this key; if not, why."""
     reports = fact.get("reports") or []
     for report in reversed(reports):
         if report.get("complete") and report.get("key") == goal.key.digest:
@@ -72,23 +73,23 @@ def judge(goal: Goal, fact: Mapping[str, Any]) -> Verdict:
     return Verdict(RUN, _reasons(goal, reports), 0, fact)
 
 
-def _reasons(goal: Goal, reports: list[dict[str, Any]]) -> tuple[Reason, ...]:
+def _reasons(goal: Goal, reports: list[Report]) -> tuple[Reason, ...]:
     if not reports:
         return (Reason("report", f"never run as `{goal.spec.label}`"),)
     last = reports[-1]
     if last.get("broken"):
         return (Reason("report", f"{last['path']} cannot be read: {last['broken']}"),)
-    found = []
+    reasons = []
     if not last["complete"]:
         because = "; ".join(last["incomplete_because"]) or "not said why"
-        found.append(Reason("report", f"last run is incomplete: {because} ({last['path']})"))
+        reasons.append(Reason("report", f"last run is incomplete: {because} ({last['path']})"))
     if last["key"] != goal.key.digest:
         wanted = _explained(goal.key.parts, goal.needs[0].key.parts)
-        found += differences(_explained(last["parts"], last["lane"]), wanted)
-    return tuple(found)
+        reasons += differences(_explained(last["parts"], last["lane"]), wanted)
+    return tuple(reasons)
 
 
-def _explained(parts: Mapping[str, Any], lane: Mapping[str, Any]) -> dict[str, Any]:
+def _explained(parts: Parts, lane: Parts) -> Parts:
     """The key's parts with what is behind the digests and tables, so that a difference can be named."""
     flat = {f"lane {name}": value for name, value in lane.items()}
     for name, value in parts.items():

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from sparkbuild.bench.goal import BenchSpec, bench_goal, judge
-from sparkbuild.bench.observe import observe_reports
+from sparkbuild.bench.observe import Reports, observe_reports
 from sparkbuild.bench.target import BenchTarget, fill
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
@@ -33,15 +32,15 @@ class BenchKind:
         self._root = Path(root)
         self._resolve = resolve
 
-    def query(self, goal: Goal) -> dict[str, Any]:
+    def query(self, goal: Goal) -> dict[str, str]:
         """What `observe` needs to look."""
         return {"recipe": goal.spec.recipe, "label": goal.spec.label}
 
-    def observe(self, goal: Goal) -> dict[str, Any]:
+    def observe(self, goal: Goal) -> Reports:
         """The fact: which packages are there."""
         return observe_reports(self._root, goal.spec.recipe, goal.spec.label)
 
-    def judge(self, goal: Goal, fact: dict[str, Any], last: Made | None) -> Verdict:  # noqa: ARG002 - reports tell more than the state
+    def judge(self, goal: Goal, fact: Reports, last: Made | None) -> Verdict:  # noqa: ARG002 - reports tell more than the state
         """Is there a complete package with this key; if not, why."""
         return judge(goal, fact)
 

@@ -9,6 +9,8 @@ import msgspec
 FORMAT = "sparkbuild-run-package/v1"
 NAME = "manifest.json"
 
+Parts = dict[str, Any]  # of a key: what a recipe may say, and that is any table of TOML
+
 
 class Engine(msgspec.Struct, frozen=True):
     """What answered at the lane's address. `source` is the endpoint that told the version."""
@@ -98,13 +100,13 @@ class Manifest(msgspec.Struct, frozen=True):
     complete: bool
     incomplete_because: tuple[str, ...]
     key: str
-    parts: dict[str, Any]
-    lane: dict[str, Any]
+    parts: Parts
+    lane: Parts
     lane_key: str
     locks: dict[str, str]
     images: dict[str, str]
     staged: dict[str, str]
-    settings: dict[str, Any]
+    settings: Parts
     settings_fingerprint: str
     engine: Engine | None = None
     harness: dict[str, Program] = {}

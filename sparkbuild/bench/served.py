@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sparkbuild.agent.wire.printable import one_line
@@ -40,7 +41,7 @@ def identify(base_url: str, model_id: str) -> Engine:
     return read(base_url, model_id, models, told)
 
 
-def read(base_url: str, model_id: str, models: Any, told: dict[str, Any]) -> Engine:
+def read(base_url: str, model_id: str, models: Any, told: Mapping[str, object]) -> Engine:
     """Judge the answers; `told` maps the pages that tell a version to what they said, None where there is none."""
     listed = models.get("data") if isinstance(models, dict) else None
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []

@@ -66,7 +66,7 @@ def read(data: bytes) -> tuple[Scores, str]:
         raise ValueError(f"not a result of {PROGRAM}: {type(error).__name__}: {error}") from error
 
 
-def _scores(result: dict[str, Any]) -> Scores:
+def _scores(result: Any) -> Scores:
     scores = result["scores"]
     rows = scores["scenario_results"]
     excluded = tuple(sorted(str(item) for item in scores.get("excluded_scenarios") or ()))

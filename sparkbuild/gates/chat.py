@@ -28,7 +28,7 @@ class Reply(msgspec.Struct, frozen=True):
     finish_reason: str = ""
 
 
-def chat(base_url: str, body: Mapping[str, Any], timeout: float) -> Reply:
+def chat(base_url: str, body: Mapping[str, object], timeout: float) -> Reply:
     """POST `body` to `<base_url>/v1/chat/completions` at temperature 0. `timeout` in seconds, for the whole request.
 
     Raises GateError in one line when the server does not answer, in time, with status 200 and a completion.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.gates.chat import Reply
@@ -14,7 +13,7 @@ from sparkbuild.workspace.shapes.schema import SmokeGate
 _ALNUM = r"[^\W_]"
 
 
-def body(gate: SmokeGate, model_id: str) -> dict[str, Any]:
+def body(gate: SmokeGate, model_id: str) -> dict[str, object]:
     """The request."""
     return {
         "model": model_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from sparkbuild.gates.result import GateResult, budget
 from sparkbuild.workspace.shapes.schema import ToolGate
 
 
-def body(gate: ToolGate, model_id: str) -> dict[str, Any]:
+def body(gate: ToolGate, model_id: str) -> dict[str, object]:
     """The request. `tool_choice` is auto: "required" tests the server's grammar rather than the model."""
     function = {"name": gate.tool, "description": gate.description, "parameters": gate.parameters}
     return {
@@ -58,7 +59,7 @@ def _no_call(gate: ToolGate, reply: Reply) -> str:
     return "no tool call, but text" if said else "no tool call, and no text either"
 
 
-def _difference(wanted: dict[str, Any], found: dict[str, Any]) -> str:
+def _difference(wanted: Mapping[str, object], found: Mapping[str, object]) -> str:
     parts = [f"{name} is missing" for name in wanted if name not in found]
     parts += [f"{name} was not asked for" for name in found if name not in wanted]
     parts += [

@@ -98,7 +98,7 @@ class RootFS(TypedDict, total=False):
 
 
 class Image(TypedDict, total=False):
-    """ImageInspect, and as far as it has them a row of ImageList. `Size` in bytes."""
+    """ImageInspect; or a row of ImageList, which alone has `Labels` here. `Size` in bytes."""
 
     Id: str
     RepoTags: list[str]
@@ -109,6 +109,7 @@ class Image(TypedDict, total=False):
     Os: object
     Size: int
     Metadata: dict[str, object]
+    Labels: dict[str, str]
 
 
 class Info(TypedDict, total=False):

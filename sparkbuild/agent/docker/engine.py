@@ -47,7 +47,7 @@ class Dockerd:
         self.socket = socket
         self.timeout = timeout
 
-    def get(self, path: str) -> dict[str, Any]:
+    def get(self, path: str) -> Mapping[str, object]:
         """The JSON object that a path answers, its known fields of the types that answers.py gives them (`shaped`); the
         path is quoted already.
         """
@@ -56,7 +56,7 @@ class Dockerd:
             raise self._another_shape(path, answer, "an object")
         return answer
 
-    def rows(self, path: str) -> list[dict[str, Any]]:
+    def rows(self, path: str) -> list[Mapping[str, object]]:
         """The same for a path that answers a list of objects, each of which has its `Id`."""
         answer = self._json(path)
         if not isinstance(answer, list):

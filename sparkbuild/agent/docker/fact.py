@@ -95,7 +95,7 @@ def uses_gpu(inspected: Inspected) -> bool:
             return True
     if any(str(device.get("PathOnHost", "")).startswith("/dev/nvidia") for device in host.get("Devices") or ()):
         return True
-    env = dict(setting.partition("=")[::2] for setting in inspected["Config"].get("Env") or ())
+    env = dict(setting.partition("=")[::2] for setting in (inspected.get("Config") or {}).get("Env") or ())
     return host.get("Runtime") == "nvidia" and env.get("NVIDIA_VISIBLE_DEVICES", "") not in _NO_GPU
 
 

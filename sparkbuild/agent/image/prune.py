@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk.held import remove_tree
 from sparkbuild.agent.docker import buildcache
@@ -15,6 +15,7 @@ from sparkbuild.agent.wire.lanelabels import CREATED, KEY, TRIAL
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
+    from sparkbuild.agent.docker.answers import Image
     from sparkbuild.agent.wire.dockerimages import OldImage, PrunedFact, PrunedQuery, PruneResult
 
 _OURS = re.compile(r"sparkbuild/([^/:]+):([0-9a-f]{12})")
@@ -23,13 +24,13 @@ _PREBUILT = re.compile(r"(.+)-[0-9a-f]{8}")
 
 
 class _Image(NamedTuple):
-    """An image under a name of ours: `group` is whose `keep` counts, `row` its ImageSummary."""
+    """An image under a name of ours: `group` is whose `keep` counts, `row` what docker's list says of it."""
 
     named: str
     reference: str
     group: str
     prebuilt: bool
-    row: dict[str, Any]
+    row: Image
 
 
 def observe(query: PrunedQuery) -> PrunedFact:
@@ -43,7 +44,7 @@ def observe(query: PrunedQuery) -> PrunedFact:
         old, used, spared = _chosen(engine, query)
     except DockerdError as error:
         return {"silent": error.problem, "next": error.fields["next"], "absent": not os.path.lexists(socket)}
-    rows: list[OldImage] = [{"reference": image.reference, "bytes": int(image.row.get("Size") or 0)} for image in old]
+    rows: list[OldImage] = [{"reference": image.reference, "bytes": image.row.get("Size") or 0} for image in old]
     return {"old": rows, "used": used, "spared": spared, "cache": cache}
 
 
@@ -89,8 +90,8 @@ def _chosen(engine: Dockerd, query: PrunedQuery) -> tuple[list[_Image], dict[str
             spared.append(group)
             continue
         for one in beyond:
-            if str(one.row["Id"]) in users:
-                used[one.reference] = users[str(one.row["Id"])]
+            if one.row["Id"] in users:
+                used[one.reference] = users[one.row["Id"]]
             else:
                 old.append(one)
     return old, used, spared
@@ -99,29 +100,29 @@ def _chosen(engine: Dockerd, query: PrunedQuery) -> tuple[list[_Image], dict[str
 def _ours(engine: Dockerd, *, prebuilt: bool) -> dict[str, list[_Image]]:
     """By group, that which was named last first."""
     found: dict[str, list[_Image]] = {}
-    for row in engine.rows("/images/json"):
+    for row in engine.images():
         for reference in row.get("RepoTags") or ():
-            match = _OURS.fullmatch(str(reference))
+            match = _OURS.fullmatch(reference)
             if not match:
                 continue
-            labelled = str((row.get("Labels") or {}).get(KEY, "")).startswith(match[2])
+            labelled = (row.get("Labels") or {}).get(KEY, "").startswith(match[2])
             foreign = None if labelled else _PREBUILT.fullmatch(match[1])
             if labelled or (prebuilt and foreign):
-                image = engine.image(str(row["Id"]).partition(":")[2]) or {}
-                named = str((image.get("Metadata") or {}).get("LastTagTime", ""))
+                image = engine.image(row["Id"].partition(":")[2])
+                named = str((image.get("Metadata") or {}).get("LastTagTime", "")) if image else ""
                 group = f"{foreign[1]} of a registry" if foreign else match[1]
-                found.setdefault(group, []).append(_Image(named, str(reference), group, foreign is not None, row))
+                found.setdefault(group, []).append(_Image(named, reference, group, foreign is not None, row))
     for images in found.values():
         images.sort(key=lambda one: (one.named, one.reference), reverse=True)
     return found
 
 
-def _names(row: dict[str, Any], reference: str) -> list[str]:
+def _names(row: Image, reference: str) -> list[str]:
     """The names to take away: ours, and that by which it was pulled, unless somebody gave it one more."""
-    tags = [str(tag) for tag in row.get("RepoTags") or () if "@" not in str(tag)]
+    tags = [tag for tag in row.get("RepoTags") or () if "@" not in tag]
     if tags != [reference]:
         return [reference]
-    pulled = [str(name) for name in (*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ())) if "@" in str(name)]
+    pulled = [name for name in (*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ())) if "@" in name]
     own = reference.rpartition(":")[0]  # docker's containerd store gives our name a digest, too, which goes with it
     return [reference, *(name for name in dict.fromkeys(pulled) if not name.startswith(f"{own}@"))]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
+import shlex
 import stat
 import sys
 import time
@@ -108,8 +110,6 @@ def _immutable(path: str) -> dict[str, str] | None:
     for place in (path, os.path.dirname(path)) if path.startswith("/") else ():
         letters = _attributes(place)
         if letters:
-            import shlex  # noqa: PLC0415 - only for a message
-
             return {
                 "found": f"{place} is {' and '.join(_FIXED[letter] for letter in letters)}: nobody may change it",
                 "wanted": "one that may be changed",
@@ -136,8 +136,6 @@ def _attributes(path: str) -> str:
 
 def user(number: int) -> str:
     """What a user is called, its number where it has no name."""
-    import pwd  # noqa: PLC0415 - only for a message
-
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

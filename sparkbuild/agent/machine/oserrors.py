@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
+
+from sparkbuild.agent.machine import denied, mounts
+from sparkbuild.agent.machine.denied import nearest, user
 
 _FEW, _MUCH = 64, 1 << 20  # inodes and bytes: what failed has given back a few by the time that somebody counts
 _GOES_ON = "it goes on where it stopped"
@@ -15,8 +19,6 @@ def fields_of(error: OSError, store: str) -> dict[str, str]:
     """The fields of an error event, see protocol."""
     fields = {"kind": "node", "what": error.strerror or type(error).__name__, "where": str(error.filename or "")}
     if error.errno in (errno.EPERM, errno.EACCES):
-        from sparkbuild.agent.machine import denied  # noqa: PLC0415 - asks for the names of users
-
         return {**fields, **denied.fields_of(str(error.filename or ""), store)}
     if error.errno == errno.EROFS:
         return {**fields, **_read_only(str(error.filename or store))}
@@ -34,15 +36,11 @@ def full(error: OSError, path: str) -> dict[str, str]:
     """The fields of an error event when nothing more can be written to where `path` is: what there is none of, bytes,
     files or a user's share of them, since each wants another remedy.
     """
-    from sparkbuild.agent.machine.denied import nearest, user  # noqa: PLC0415 - only for a message
-
     fields = {"kind": "space", "what": error.strerror or "the disk became full", "where": path}
     fields |= {"wanted": "room for what is written: doit plan says how much"}
     near = nearest(path) if path.startswith("/") else ""
     if not near:
         return {**fields, "found": "", "next": "make room, then run again"}
-    from sparkbuild.agent.machine import mounts  # noqa: PLC0415 - only for a message
-
     disk, mount = os.statvfs(near), mounts.beneath(near)[0]
     free = f"{disk.f_bavail * disk.f_frsize} bytes free on {mount}"
     if error.errno == errno.EDQUOT:
@@ -61,11 +59,6 @@ def full(error: OSError, path: str) -> dict[str, str]:
 
 def _mounted(path: str) -> dict[str, str]:
     """Another file system is mounted there, or something uses the name as a mount."""
-    import shlex  # noqa: PLC0415 - only for a message
-
-    from sparkbuild.agent.machine import mounts  # noqa: PLC0415 - as above
-    from sparkbuild.agent.machine.denied import nearest  # noqa: PLC0415 - as above
-
     mount, file_system = mounts.beneath(nearest(path))
     return {
         "found": f"a {file_system} is mounted on {mount}",
@@ -76,8 +69,6 @@ def _mounted(path: str) -> dict[str, str]:
 
 def standing(path: str) -> str:
     """What stands at a path, or on the way to it, in words: a file where a folder belongs is on the way."""
-    from sparkbuild.agent.machine.denied import nearest  # noqa: PLC0415 - only for a message
-
     place = nearest(path)
     mode = os.lstat(place).st_mode
     kinds = ((stat.S_ISLNK, "a symbolic link"), (stat.S_ISDIR, "a folder"), (stat.S_ISREG, "a file"))
@@ -86,10 +77,6 @@ def standing(path: str) -> str:
 
 
 def _read_only(path: str) -> dict[str, str]:
-    import shlex  # noqa: PLC0415 - only for a message
-
-    from sparkbuild.agent.machine import mounts  # noqa: PLC0415 - as above
-
     mount, file_system = mounts.beneath(path)
     return {
         "found": f"the {file_system} mounted on {mount} is read-only",

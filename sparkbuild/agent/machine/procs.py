@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -84,9 +86,9 @@ class Listener(NamedTuple):
     def address(self) -> str:
         """Where it is bound to: the tables have words of 32 bits in hex, in the order of bytes of this machine."""
         import socket  # noqa: PLC0415 - 5 ms, and most looks show no address
-        import struct  # noqa: PLC0415 - as above
 
-        raw = b"".join(struct.pack("=I", int(self.row[at : at + 8], 16)) for at in range(0, len(self.row), 8))
+        words = (int(self.row[at : at + 8], 16) for at in range(0, len(self.row), 8))
+        raw = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
         if len(raw) == 4:
             return socket.inet_ntop(socket.AF_INET, raw)
         return socket.inet_ntop(socket.AF_INET6, raw).removeprefix("::ffff:")
@@ -296,8 +298,6 @@ def user(pid: int) -> str:
 
 def name_of(uid: int) -> str:
     """The login name of a user, "" when this machine knows none."""
-    import pwd  # noqa: PLC0415 - only to name the holder of a port
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

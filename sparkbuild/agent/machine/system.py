@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import math
 import os
+import pwd
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -59,9 +61,6 @@ def memory(found: str) -> Memory:
 
 def names() -> tuple[str, list[str]]:
     """Our login name and the groups this very process is in: one that was added later counts after the next login."""
-    import grp  # noqa: PLC0415 - most looks are at goals, not at the node
-    import pwd  # noqa: PLC0415 - "
-
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from sparkbuild.agent.wire.lanelabels import PREFIX, store_id
 from sparkbuild.core.errors import ConfigError
@@ -40,31 +39,31 @@ def labels(order: Order) -> dict[str, str]:
     return {f"{PREFIX}{name}": text for name, text in texts.items()}
 
 
-def host_config(order: Order) -> dict[str, Any]:
+def host_config(order: Order) -> dict[str, object]:
     """Arguments for docker-py's `create_host_config`, mounts apart."""
     wanted = order.goal.spec.docker
-    found: dict[str, Any] = {
+    config: dict[str, object] = {
         "network_mode": "host",
         "init": wanted.init,
         "restart_policy": {"Name": "no"},  # a lane that ends stays ended, and says so
         "log_config": {"Type": "json-file", "Config": LOGS},
     }
     if wanted.devices:
-        found["devices"] = [_device(text) for text in wanted.devices]
+        config["devices"] = [_device(text) for text in wanted.devices]
     if wanted.capabilities:
-        found["cap_add"] = list(wanted.capabilities)
+        config["cap_add"] = list(wanted.capabilities)
     if wanted.ulimits:
-        found["ulimits"] = [{"Name": name, "Soft": value, "Hard": value} for name, value in wanted.ulimits.items()]
+        config["ulimits"] = [{"Name": name, "Soft": value, "Hard": value} for name, value in wanted.ulimits.items()]
     if wanted.shm_size:
-        found["shm_size"] = wanted.shm_size
+        config["shm_size"] = wanted.shm_size
     if wanted.memory:
         # the same number twice: a GPU that shares the memory must never wait for swap
-        found |= {"mem_limit": wanted.memory, "memswap_limit": wanted.memory}
+        config |= {"mem_limit": wanted.memory, "memswap_limit": wanted.memory}
     if wanted.cpus:
-        found["nano_cpus"] = int(wanted.cpus * 1e9)
+        config["nano_cpus"] = int(wanted.cpus * 1e9)
     if wanted.gpus:
-        found["device_requests"] = [{"Driver": "nvidia", "Count": -1, "Capabilities": [["gpu"]]}]
-    return found
+        config["device_requests"] = [{"Driver": "nvidia", "Count": -1, "Capabilities": [["gpu"]]}]
+    return config
 
 
 def _device(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -62,7 +61,7 @@ class Launch(msgspec.Struct, frozen=True):
         return {name: MASK if name in self.secrets else value for name, value in self.env.items()}
 
 
-def context(rank: Rank, spec: LaneSpec) -> dict[str, Any]:
+def context(rank: Rank, spec: LaneSpec) -> dict[str, object]:
     """What templates see. Paths are absolute on the node: they exist only here, never in a key."""
     image = os.path.join(rank.store, spec.image)
     fabric = rank.fabric
@@ -134,9 +133,10 @@ def launch(
     if spec.runtime == "docker":
         own = _mounts(spec, rank, values, where)
         uses |= dict.fromkeys(bind.source for bind in own)
-        known = {name: binds for name, binds in (manifests or {}).items() if name in values["exports"]}
+        wanted = exports(rank, spec)
+        known = {name: binds for name, binds in (manifests or {}).items() if name in wanted}
         mounts = _once((*own, *(bind for binds in known.values() for bind in binds)), spec, where)
-        pending = tuple(name for name in values["exports"] if name not in known)
+        pending = tuple(name for name in wanted if name not in known)
     else:
         env |= secrets
     shown = [*argv, *set_by_recipe.values(), *(path for bind in mounts for path in (bind.source, bind.target))]
@@ -170,7 +170,7 @@ def _origins(derived: dict[str, Derived], set_by_recipe: dict[str, str]) -> dict
     return found
 
 
-def _mounts(spec: LaneSpec, rank: Rank, values: dict[str, Any], where: str) -> tuple[Bind, ...]:
+def _mounts(spec: LaneSpec, rank: Rank, values: Mapping[str, object], where: str) -> tuple[Bind, ...]:
     binds = [Bind(path, path, read_only=True) for path in staged(rank, spec).values()]
     binds += [Bind(path, spec.exports[name]["target"], read_only=True) for name, path in exports(rank, spec).items()]
     if rank.files:

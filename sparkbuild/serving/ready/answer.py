@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -75,7 +75,7 @@ class _Asker(NamedTuple):
     deadline: float
     meanwhile: Callable[[], None]
 
-    def ask(self, path: str, body: dict[str, Any] | None = None, on_line: OnLine | None = None) -> Heard:
+    def ask(self, path: str, body: Mapping[str, object] | None = None, on_line: OnLine | None = None) -> Heard:
         patience = max(0.1, self.deadline - time.monotonic())
         return ask(self.base, path, patience=patience, body=body, on_line=on_line, meanwhile=self.meanwhile)
 
