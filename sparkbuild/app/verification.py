@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from sparkbuild.agent.wire.exports import ExportFact, NotExported
-from sparkbuild.agent.wire.sources import Parts
+from sparkbuild.agent.wire.receipts import Parts
 from sparkbuild.agent.wire.staged import NotStaged, Scrubbed, StagedFact
 from sparkbuild.core import units
 from sparkbuild.core.reasons import differences

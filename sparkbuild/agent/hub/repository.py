@@ -6,7 +6,8 @@ import json
 import os
 import re
 import stat
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.hub import links
@@ -37,7 +38,7 @@ class Tree(NamedTuple):
     bytes.
     """
 
-    files: dict[str, dict[str, Any]]
+    files: Mapping[str, Mapping[str, object]]  # as the cache says it
     data: bytes
 
     def blob(self, path: str) -> str:

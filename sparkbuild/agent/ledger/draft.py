@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import IO
 
 from sparkbuild.agent.disk.held import Held
@@ -39,41 +40,34 @@ class Draft:
 
     def read(self) -> dict[str, Record]:
         """What earlier tries finished; lines that are torn or damaged are left out."""
-        try:
-            data = small_file(self.path)
-        except LedgerError:
-            data = None
         records = {}
-        for line in (data or b"").splitlines():
-            try:
-                value = as_object(line)
+        for value in self._lines():
+            with suppress(LedgerError):
                 record = as_record(value, str(value.get("digest")))
-            except LedgerError:
-                continue
-            records[record.name] = record
+                records[record.name] = record
         return records
 
     def read_links(self) -> list[Link]:
         """The links that earlier tries made, or were about to make."""
-        try:
-            data = small_file(self.path)
-        except LedgerError:
-            data = None
         links = []
-        for line in (data or b"").splitlines():
-            try:
-                value = as_object(line)
-                if "text" in value:
-                    links.append(as_link(value))
-            except LedgerError:
-                continue
+        for value in self._lines():
+            with suppress(LedgerError):
+                links += [as_link(value)] if "text" in value else []
         return links
+
+    def _lines(self) -> Iterator[dict[str, object]]:
+        data = None
+        with suppress(LedgerError):
+            data = small_file(self.path)
+        for line in (data or b"").splitlines():
+            with suppress(LedgerError):
+                yield as_object(line)
 
     def start(self, records: list[Record], links: Iterable[Link] = ()) -> None:
         """Begin anew with these records and links, on the disk when this returns."""
 
         def write(file: IO[bytes]) -> None:
-            file.writelines(map(self._line, records))
+            file.writelines(map(self._line_of, records))
             file.writelines(json.dumps(link._asdict(), ensure_ascii=False).encode() + b"\n" for link in links)
 
         with Held(self._dst) as held:
@@ -84,7 +78,7 @@ class Draft:
         with Held(self._dst) as held:
             fd = held.open(_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         with os.fdopen(fd, "wb") as file:
-            file.write(b"\n" + self._line(record))  # the line before may be torn
+            file.write(b"\n" + self._line_of(record))  # the line before may be torn
 
     def end(self) -> None:
         """The ledger is written: forget the draft."""
@@ -92,5 +86,5 @@ class Draft:
             held.unlink(_NAME)
 
     @staticmethod
-    def _line(record: Record) -> bytes:
+    def _line_of(record: Record) -> bytes:
         return json.dumps({**plain(record), "digest": record.digest}, ensure_ascii=False).encode() + b"\n"

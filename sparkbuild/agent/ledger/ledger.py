@@ -21,7 +21,8 @@ from sparkbuild.agent.ledger.digest import CHUNK, WIDTH, count
 from sparkbuild.agent.wire.layout import LEDGER as VERSION, LEDGER_FILE, OURS
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.sources import About, Parts
+    from sparkbuild.agent.wire.receipts import Parts
+    from sparkbuild.agent.wire.sources import About
 
 FORMAT = "sparkbuild-ledger"
 _NAME = f"{OURS}/{LEDGER_FILE}"

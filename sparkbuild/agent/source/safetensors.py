@@ -115,7 +115,7 @@ def _tensors(source: Source, data: bytes) -> dict[str, Tensor]:
     return {name: _tensor(source, name, value, len(data)) for name, value in header.items()}
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """A JSON object with each key once: two readers may believe different ones of two."""
     table = dict(pairs)
     if len(table) != len(pairs):

@@ -8,7 +8,6 @@ from the source; of a sparse file nothing but the chunks with data is looked at.
 
 from __future__ import annotations
 
-import shlex
 import threading
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from sparkbuild.agent.ledger.content import Hashes, Moved, stray_chunks
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH
 from sparkbuild.agent.ledger.part import Part
 from sparkbuild.agent.source.source import Source
+from sparkbuild.agent.stage import refusals
 from sparkbuild.agent.stage.streams import SMALL, Buffers, Stopped
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -74,7 +74,9 @@ class Copier(NamedTuple):
                 for what, got, wanted in (("sha256", copied.sha256, sha256), ("git sha1", found1, sha1)):
                     if wanted and got != wanted:
                         part.remove()
-                        raise _differs(part, source, f"{what} {got}", f"{what} {wanted}", comparable=comparable)
+                        raise refusals.another_content(
+                            part, source, f"{what} {got}", f"{what} {wanted}", comparable=comparable
+                        )
         except AgentError as error:
             if (error.fields["kind"] == "integrity" and not right) or part.empty():
                 part.remove()
@@ -86,43 +88,6 @@ class Copier(NamedTuple):
                 error.filename = error.filename or part.path
             raise
         return copied
-
-
-ANEW = "compare it with what it was downloaded or copied from, and fetch it anew"
-_SUMS = {"sha256": "sha256sum", "git sha1": "git hash-object"}
-
-
-def _differs(part: Part, source: Source, found: str, wanted: str, *, comparable: bool) -> AgentError:
-    what = f"{part.title} is not what was wanted"
-    if not comparable:
-        return AgentError(
-            what,
-            kind="integrity",
-            where=source.path,
-            found=f"{found} of the file that is made from it",
-            wanted=wanted,
-            next="run again: all of it is made anew then, from what the source gives now. Nothing of it was kept",
-        )
-    return AgentError(
-        what,
-        kind="integrity",
-        where=source.path,
-        found=found,
-        wanted=wanted,
-        next=f"on that node, {_SUMS[found.rpartition(' ')[0]]} {shlex.quote(source.path)} tells whether the source is "
-        f"wrong: {part.again or 'fetch it anew'}; else run again. Nothing of it was kept",
-    )
-
-
-def _no_better(part: Part, source: Source, index: int, chunks: int) -> AgentError:
-    return AgentError(
-        f"{part.title} cannot be mended: its source is not what it was staged from",
-        kind="integrity",
-        where=source.path,
-        found=f"another content in chunk {index + 1} of {chunks}, bytes {index * CHUNK} to {(index + 1) * CHUNK}",
-        wanted="the content that it was staged with",
-        next=f"{part.again or ANEW}, then run again; {part.title} on this node stays as it is until then",
-    )
 
 
 class _Pass:
@@ -194,7 +159,7 @@ class _Pass:
         if value is None:
             value, first, written = self._digest(view), index * CHUNK, self._shape.weight(index)
             if self._right and value != self._right[index * WIDTH : (index + 1) * WIDTH]:
-                raise _no_better(self._part, self._source, index, self._shape.chunks)
+                raise refusals.no_better(self._part, self._source, index, self._shape.chunks)
             at, end = first, first + len(view)
             for low, high in (*self._shape.blocks(index), (end, end)):
                 if at < low and self._part.resumable:  # a new part has nothing there
@@ -260,15 +225,7 @@ def fetch(
         _blank(view, at, low - first)
         with view[low - first : high - first] as piece:
             if source.read(piece, low) != len(piece):
-                raise AgentError(
-                    f"the source of {title} ends too soon",
-                    kind="integrity",
-                    where=source.path,
-                    found=f"an end before byte {high}",
-                    wanted=f"{source.size} bytes",
-                    next="on that node, look whether something writes to it or cuts it; if it stays short: "
-                    f"{again or ANEW}; then run again",
-                )
+                raise refusals.too_short(title, source, high, again)
         at = high - first
     _blank(view, at, len(view))
 

@@ -19,10 +19,10 @@ from sparkbuild.agent.source import overlap
 from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource, Source
+from sparkbuild.agent.stage import refusals
 from sparkbuild.agent.stage.assess import DETACH, REPAIR, Task
-from sparkbuild.agent.stage.copy import ANEW, Copied, Copier
+from sparkbuild.agent.stage.copy import Copied, Copier
 from sparkbuild.agent.stage.streams import Meter, Metered
-from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
     from sparkbuild.agent.stage.peers import Peers
@@ -182,13 +182,5 @@ class Mended:
 
 
 def _check_size(wanted: Wanted, source: Source) -> None:
-    if source.size == wanted.size:
-        return
-    raise AgentError(
-        f"the source of {wanted.called} has another size",
-        kind="integrity",
-        where=wanted.path,
-        found=f"{source.size} bytes",
-        wanted=f"{wanted.size} bytes",
-        next=f"run again if something writes to it; else {wanted.again or ANEW}",
-    )
+    if source.size != wanted.size:
+        raise refusals.another_size(wanted, source.size)

@@ -25,6 +25,7 @@ from sparkbuild.agent.peers.give import FRAME, GONE, WAITS
 from sparkbuild.agent.peers.offer import mark
 from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.source.source import Source
+from sparkbuild.agent.stage import refusals
 from sparkbuild.agent.stage.copy import Copied
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -230,13 +231,7 @@ class PeerSource:
             nas = self._opened()
             if nas.size != self.size:
                 nas.close()
-                raise AgentError(
-                    f"the source of {self._wanted.called} has another size",
-                    kind="integrity",
-                    where=self.path,
-                    found=f"{nas.size} bytes",
-                    wanted=f"{self.size} bytes",
-                )
+                raise refusals.another_size(self._wanted, nas.size)
             self._nas = nas
         return self._nas
 

@@ -28,7 +28,7 @@ from sparkbuild.agent.source import overlap, unchanged
 from sparkbuild.agent.source.fileset import FileSet, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.plan import check_archive, of_what
-from sparkbuild.agent.stage import strangers
+from sparkbuild.agent.stage import refusals, strangers
 from sparkbuild.agent.stage.adopt import Adopter
 from sparkbuild.agent.stage.assess import COPY, KEEP, REPAIR, Assessor, Task
 from sparkbuild.agent.stage.copy import Copier
@@ -36,7 +36,6 @@ from sparkbuild.agent.stage.make import Maker, Opener
 from sparkbuild.agent.stage.samerows import as_staged
 from sparkbuild.agent.stage.streams import MOST, Buffers, Counter, Meter, each
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
-from sparkbuild.agent.wire.words import size
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staged import StageRequest, StageResult
@@ -212,18 +211,8 @@ class _Staging:
         free, min_free = folder.room(self.dst), int(self.request.get("min_free") or 0)
         if need and free + back - need < min_free:
             owner = self.request.get("owner")
-            where = f"min_free, recipes/{owner['recipe']}/recipe.toml" if owner else "min_free"
-            spare = f" + {size(min_free)} to stay free ({where})" if min_free else ""
-            extra = f" + {size(back)} that this staging gives back first" if back else ""
-            missing = size(need + min_free - free - back)
-            raise AgentError(
-                "not enough room to stage",
-                kind="space",
-                where=self.dst,
-                found=f"{size(free)} free{extra}",
-                wanted=f"{size(need)} for the data{spare}; {missing} missing",
-                next=f"make room on that file system{', or lower min_free' if min_free else ''}",
-            )
+            recipe = owner["recipe"] if owner else ""
+            raise refusals.no_room(self.dst, need=need, free=free, back=back, min_free=min_free, recipe=recipe)
 
     def _refuse_strangers(self, tasks: list[Task], adopter: Adopter) -> None:
         """What others put here under a wanted name, and is not what is wanted, is not replaced."""

@@ -1,10 +1,8 @@
 """Exports on the wire: a mirror as a tree of files, or as a folder composed of several staged ones."""
 
-from __future__ import annotations
-
 from typing import Literal, TypedDict, final
 
-from sparkbuild.agent.wire.sources import Parts
+from sparkbuild.agent.wire.receipts import Parts
 from sparkbuild.agent.wire.staged import Claim, NamedProblem, Refusal, Traces
 from sparkbuild.agent.wire.verbs import Absent, Look, Placed, Verb
 

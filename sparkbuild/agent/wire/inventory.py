@@ -1,7 +1,5 @@
 """What is staged on a node, and its removal, on the wire."""
 
-from __future__ import annotations
-
 from typing import TypedDict, final
 
 from sparkbuild.agent.wire.clock import Time

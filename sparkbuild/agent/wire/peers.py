@@ -1,7 +1,5 @@
 """Nodes that give bytes to other nodes, on the wire."""
 
-from __future__ import annotations
-
 from typing import TypedDict
 
 from sparkbuild.agent.wire.store import Place

@@ -1,11 +1,7 @@
 """What a folder is staged from, by its kind, and what that source was found to be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
-
-Parts = Mapping[str, Any]  # of a key: only compared, and shown part by part, so any JSON will do
+from typing import Literal, TypedDict
 
 # "even", "heads", [[first row, end], ...] with one range for each rank, or such a list by layer
 Split = str | Sequence[Sequence[int]] | Mapping[str, Sequence[Sequence[int]]]

@@ -1,12 +1,11 @@
 """Staged folders on the wire: looking, staging, verifying, scrubbing."""
 
-from __future__ import annotations
-
 from typing import Literal, TypedDict, final
 
 from sparkbuild.agent.wire.clock import Time
 from sparkbuild.agent.wire.peers import Peers
-from sparkbuild.agent.wire.sources import About, Parts, What
+from sparkbuild.agent.wire.receipts import Parts
+from sparkbuild.agent.wire.sources import About, What
 from sparkbuild.agent.wire.verbs import Absent, Look, Placed, Verb
 
 Refusal = dict[str, str]  # the fields of an error (protocol.AgentError), and its `part`: "dst" or "source"
