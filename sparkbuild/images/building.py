@@ -76,12 +76,18 @@ class Builder:
         with self.prepared(node, spec, key, run) as request:
             return run.call(node, REPRO, request)
 
+    @staticmethod
+    def rendered(root: str, spec: DockerfileSpec) -> str:
+        """The Dockerfile. ConfigError when the template cannot be filled in, or says what it may not."""
+        with open(os.path.join(root, spec.dockerfile), "rb") as file:
+            return dockerfile(spec, file.read().decode(errors="replace"))
+
     @contextmanager
     def prepared(self, node: str, spec: DockerfileSpec, key: Key, run: Run) -> Iterator[BuildInputs]:
         """The request of a build, whose context is on the build node while the block runs."""
         if problem := missing(spec):
             raise LockError(f"image {spec.name} cannot be built", found=problem, next=f"see {spec.folder}/README.md")
-        text = dockerfile(spec, self._read(spec.dockerfile).decode())
+        text = self.rendered(self._root, spec)
         secrets = read_secrets(self._root, spec.secrets, f"{spec.folder}/image.toml")
         refuse_secrets(spec, text, secrets)
         run.note(f"--- Dockerfile\n{text.rstrip()}\n---")

@@ -101,12 +101,14 @@ class SyncKind:
         return self._load(goal, content, engine, run)
 
     def _load(self, goal: Goal, content: Content, engine: EngineRoom | None, run: Run) -> int:
+        from sparkbuild.images.loading import load  # noqa: PLC0415 - docker's client costs 200 ms
+
         holder = goal.needs[0].node
         check_disk(goal.node, engine, sum(blob.size for blob in content.layers), LOAD)
         folder = os.path.join(self._nodes.store(holder), BLOBS)
         client = self._nodes.docker(goal.node)
         wanted = reference(goal.spec.name, goal.key)
-        return transfer.load(client, goal.node, content, run, folder=folder, reference=wanted)
+        return load(client, goal.node, content, run, folder=folder, reference=wanted)
 
     def _receipt(self, goal: Goal) -> ArchiveReceipt | None:
         (made,) = goal.needs

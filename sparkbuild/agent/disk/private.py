@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from contextlib import suppress
 
@@ -35,8 +36,6 @@ def private(path: str, what: str) -> Held:
 
 def _not_ours(path: str, what: str) -> AgentError:
     """The error for a folder of ours that somebody else put there."""
-    import pwd  # noqa: PLC0415 - only for a message
-
     found = os.lstat(path)
     kind = "a link" if stat.S_ISLNK(found.st_mode) else "a folder" if stat.S_ISDIR(found.st_mode) else "a file"
     with suppress(KeyError):

@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from urllib.parse import unquote
 
 from sparkbuild.agent.disk.lock import take
 from sparkbuild.agent.git.command import GitError, Output, git, no_such_object, refuse
@@ -180,7 +181,5 @@ def resolve(refs: dict[str, str], ref: str) -> str:
 def absolute(url: str, root: str) -> str:
     """The URL as git takes it: a relative `file:` URL starts from the workspace."""
     if url.startswith("file:") and not url.startswith("file://"):
-        from urllib.parse import unquote  # noqa: PLC0415 - only such URLs need it
-
         return "file://" + os.path.normpath(os.path.join(root, unquote(url[len("file:") :])))
     return url

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shutil
@@ -116,8 +117,6 @@ def _pin(request: PinRequest, reporter: Reporter) -> PinResult:
 
 
 def _no_such_ref(url: str, ref: str, refs: dict[str, str]) -> AgentError:
-    import difflib  # noqa: PLC0415 - only for this message
-
     names = {name.removesuffix("^{}").split("/", 2)[2] for name in refs if name.count("/") >= 2}
     near = difflib.get_close_matches(ref, names, n=3, cutoff=0.5)
     wanted = f"did you mean {', '.join(near)}?" if near else f"a branch, a tag or a commit; it has {len(names)} refs"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.lock import locked
+from sparkbuild.agent.docker.built import built, engine_of
 from sparkbuild.agent.docker.bydigest import have
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
 from sparkbuild.agent.docker.program import find
-from sparkbuild.agent.image.archives import built, engine_of
 from sparkbuild.agent.image.buildkit import BuildKit
 from sparkbuild.agent.image.gates import failure, run_gates, sweep
 from sparkbuild.agent.store.kept import sha256_of
