@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparkbuild.core import child
 from sparkbuild.core.errors import ConfigError, SparkbuildError, UpstreamError
@@ -102,7 +102,7 @@ def _names(host: str) -> Iterator[str]:
         yield from (f"{scheme}://{host}{end}" for end in ("", "/", "/v1/", "/v2/"))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Mapping[str, object]:
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(_LIMIT))
@@ -118,12 +118,12 @@ def _read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _table(config: Mapping[str, object], name: str) -> Mapping[str, object]:
     found = config.get(name)
     return found if isinstance(found, dict) else {}
 
 
-def _of_entry(entry: Any, host: str) -> Login | None:
+def _of_entry(entry: object, host: str) -> Login | None:
     if not isinstance(entry, dict):
         return None
     fields = {name: str(value) for name, value in entry.items() if isinstance(value, str) and value}
