@@ -58,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def do_GET(self) -> None:  # noqa: PLR0911 - a way for each misbehaviour
+    def do_GET(self) -> None:  # noqa: C901, PLR0911 - a way for each misbehaviour
         server, parts = self.server, urlsplit(self.path)
         server.asked.append(self.path)
         server.meanwhile()
