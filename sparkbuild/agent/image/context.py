@@ -8,7 +8,6 @@ import base64
 import os
 import secrets
 import shutil
-import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from sparkbuild.agent.disk import opentar
 from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, read_json
 from sparkbuild.agent.disk.held import remove_tree, rename
+from sparkbuild.agent.git.command import GitError, git
 from sparkbuild.agent.image.contexttar import ContextTar, file_at, file_of
 from sparkbuild.agent.image.layer import checked
 from sparkbuild.agent.store.artifacts import path_of
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _CONTEXT = "context.tar"
 _OLD = 24 * 3600.0  # seconds
-_KEPT_ENV = ("PATH", "HOME", "LANG")
 
 
 def run(request: ContextRequest | DiscardRequest, reporter: Reporter) -> ContextResult | Discarded:
@@ -152,27 +151,16 @@ def _apply(patch: NamedPatch, component: str, folder: str) -> None:
     """`git apply` of one patch. It must not take the folder for a part of a repository that it lies in: it would then
     leave out, in silence, what that does not have.
     """
-    env = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
-    env |= {
-        "GIT_CEILING_DIRECTORIES": os.path.dirname(folder),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-    }
-    done = subprocess.run(
-        ["git", "apply", "--whitespace=nowarn", "-"],  # noqa: S607 - as found on PATH, like the git of sources
-        cwd=folder,
-        env=env,
-        input=base64.b64decode(patch["text"]),
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
+    text, ceiling = base64.b64decode(patch["text"]), {"GIT_CEILING_DIRECTORIES": os.path.dirname(folder)}
+    try:
+        git("", "apply", "--whitespace=nowarn", "-", stdin=text, extra=ceiling, folder=folder)
+    except GitError as error:
         raise AgentError(
             f"{patch['name']} does not fit source {component}",
             kind="config",
-            found=done.stderr.decode(errors="replace").strip()[-1000:],
+            found=error.text[-1000:],
             next="make the patch anew for this source, or take it out of image.toml",
-        )
+        ) from error
 
 
 def _refuse_ways_out(folder: str, component: str) -> None:
