@@ -135,8 +135,8 @@ def _blocked(goal: Goal, spec: DockerfileSpec, fact: ArchiveAbsent) -> Reason | 
     if "silent" in engine:
         text = f"docker on {goal.node} cannot be asked: {engine['silent']}; image {spec.name} is built there"
         return Reason("build_node", f"{text}\n  next:   {_advice(engine, elsewhere)}")
-    found = engine.get("architecture")
-    if found and found != spec.architecture:
-        text = f"image for {spec.architecture}, build node {goal.node} is {found}"
+    architecture = engine.get("architecture")
+    if architecture and architecture != spec.architecture:
+        text = f"image for {spec.architecture}, build node {goal.node} is {architecture}"
         return Reason("architecture", f"{text}\n  next:   {elsewhere} is {spec.architecture}")
     return None

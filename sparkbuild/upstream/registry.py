@@ -65,19 +65,19 @@ class Registry:
     def check(self, digest: str) -> int:
         """Read what a digest names; its bytes. Raises UpstreamError when it is not there, or is something else."""
         data = self._manifest(digest)
-        found = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        if found != digest:
-            raise self._error("the registry gives out another manifest under the digest", found, reached=True)
+        there = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        if there != digest:
+            raise self._error("the registry gives out another manifest under the digest", there, reached=True)
         return len(data)
 
     def tags(self) -> list[str]:
         """All tags, in the registry's order. Raises UpstreamError."""
-        found: list[str] = []
+        tags: list[str] = []
         url = f"{self._base}/v2/{self.path}/tags/list?n=1000"
         for _ in range(_PAGES):
             answer = self._get(url, "application/json")
             try:
-                found += [str(tag) for tag in answer.json().get("tags") or []]
+                tags += [str(tag) for tag in answer.json().get("tags") or []]
                 following = urljoin(url, answer.links.get("next", {}).get("url", ""))
                 is_here = urlsplit(following).netloc == urlsplit(self._base).netloc
             except (ValueError, AttributeError, TypeError, RecursionError) as error:
@@ -85,7 +85,7 @@ class Registry:
             if not answer.links.get("next") or not is_here:
                 break
             url = following
-        return found
+        return tags
 
     def _manifest(self, reference: str) -> bytes:
         return self._get(f"{self._base}/v2/{self.path}/manifests/{reference}", _ACCEPT).content

@@ -63,9 +63,9 @@ class Output(NamedTuple):
 
 def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     """The whole environment of a git child; nothing of ours that could change what git does gets into it."""
-    found = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     return {
-        **found,
+        **passed,
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "/bin/false",
@@ -168,8 +168,8 @@ def _listen(pipe: IO[bytes] | None, tail: bytearray, reporter: Reporter | None) 
     while block := os.read(pipe.fileno(), 1 << 14) if pipe else b"":
         tail += block
         del tail[:-_TAIL]
-        if reporter is not None and (found := _RECEIVED.findall(block)):
-            number, unit = found[-1]
+        if reporter is not None and (counts := _RECEIVED.findall(block)):
+            number, unit = counts[-1]
             reporter.progress("fetch", int(float(number) * _UNITS[unit]), None)
 
 

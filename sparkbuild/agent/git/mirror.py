@@ -143,26 +143,26 @@ class Mirror:
 
     def _is_there(self, commit: str) -> bool:
         try:
-            found = self.git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").text
+            oid = self.git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").text
         except GitError:
             return False
-        if found != commit:
+        if oid != commit:
             what = f"{commit} is not a commit: it is a tag's own object"
-            raise AgentError(what, kind="config", where=self.url, wanted=f"commit {found}", next="correct the lock")
+            raise AgentError(what, kind="config", where=self.url, wanted=f"commit {oid}", next="correct the lock")
         return True
 
     def _missing(self, commit: str, ref: str, advice: str) -> None:
-        found = "it has no such commit"
+        why = "it has no such commit"
         if ref:
             now = resolve(self.refs(ref, f"refs/heads/{ref}", f"refs/tags/{ref}*"), ref)
-            found = (
+            why = (
                 f"`{ref}` is at {now} now, and its history does not hold the commit" if now else f"`{ref}` is gone too"
             )
         raise AgentError(
             f"commit {commit} is not in the repository",
             kind="gone",
             where=self.url,
-            found=found,
+            found=why,
             next=advice or "ask its owner where it went; the lock may be right, and the history rewritten",
         )
 

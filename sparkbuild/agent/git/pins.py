@@ -66,8 +66,8 @@ def _check(request: CheckRequest, reporter: Reporter) -> CheckResult:
             try:
                 git(work, *_FETCH, *filters, *arguments, reporter=reporter)
                 with closing(Objects(work)) as objects:
-                    found = objects.commit(commit)
-                    return {"tree": found.tree, "time": found.time}
+                    there = objects.commit(commit)
+                    return {"tree": there.tree, "time": there.time}
             except GitError as error:
                 if not no_such_object(error):
                     refuse(error, url)
@@ -109,11 +109,11 @@ def _pin(request: PinRequest, reporter: Reporter) -> PinResult:
         if not commit:
             raise _no_such_ref(url, ref, refs)
     mirror.ensure(commit, "" if _COMMIT.fullmatch(ref) else ref)
-    found, submodules = _opened(mirror, commit, Modules(store, root, reporter))
+    pinned, submodules = _opened(mirror, commit, Modules(store, root, reporter))
     news: News = {"subjects": [], "count": 0, "told": ""}
     if old and old != commit:
         news = _since(mirror, old, commit, reporter)
-    return {"commit": commit, "tree": found.tree, "time": found.time, "submodules": submodules, **news}
+    return {"commit": commit, "tree": pinned.tree, "time": pinned.time, "submodules": submodules, **news}
 
 
 def _no_such_ref(url: str, ref: str, refs: dict[str, str]) -> AgentError:
@@ -153,9 +153,9 @@ class Modules:
 
 def _opened(mirror: Mirror, commit: str, modules: Modules) -> tuple[Commit, list[Submodule]]:
     with closing(Objects(mirror.path)) as objects:
-        found = objects.commit(commit)
-        modules.of(mirror, objects, found.tree, "")
-    return found, sorted(modules.found, key=lambda module: module["path"])
+        opened = objects.commit(commit)
+        modules.of(mirror, objects, opened.tree, "")
+    return opened, sorted(modules.found, key=lambda module: module["path"])
 
 
 def _gitmodules(mirror: Mirror, objects: Objects, tree: str) -> dict[str, str]:

@@ -139,13 +139,13 @@ def _remove_former(folder: str) -> int:
 
 def _prune(base: str, current: str, reporter: Reporter) -> None:
     """Old images go, their receipts stay: they say which layers an image has that is still on a node."""
-    found = {}
+    times = {}
     for entry in os.listdir(base):
         folder = os.path.join(base, entry)
         receipt = read_receipt(folder)
         if folder != current and receipt is not None and os.path.exists(config_of(folder)):
-            found[folder] = receipt["at"]
-    for folder in sorted(found, key=lambda entry: found[entry], reverse=True)[KEEP - 1 :]:
+            times[folder] = receipt["at"]
+    for folder in sorted(times, key=lambda entry: times[entry], reverse=True)[KEEP - 1 :]:
         reporter.log(f"removing the old image {os.path.basename(folder)}")
         with suppress(FileNotFoundError):
             remove(config_of(folder))
@@ -157,20 +157,20 @@ def read_receipt(folder: str) -> ArchiveReceipt | None:
     return cast("ArchiveReceipt", receipt) if receipt is not None and _is_receipt(receipt) else None
 
 
-def _is_receipt(found: Mapping[str, object]) -> bool:
+def _is_receipt(receipt: Mapping[str, object]) -> bool:
     """Whether a receipt has what is read of it, each of its kind."""
-    layers, sizes, at = found.get("layers"), found.get("sizes"), found.get("at")
-    if found.get("format") != RECEIPT_FORMAT or not isinstance(layers, list) or not isinstance(sizes, list):
+    layers, sizes, at = receipt.get("layers"), receipt.get("sizes"), receipt.get("at")
+    if receipt.get("format") != RECEIPT_FORMAT or not isinstance(layers, list) or not isinstance(sizes, list):
         return False
-    if not all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in layers) or len(layers) != len(sizes):
+    if not all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in layers) or len(layers) != len(sizes):
         return False
-    numbers = [*sizes, found.get("bytes")]
+    numbers = [*sizes, receipt.get("bytes")]
     return (
-        all(type(one) is int and one >= 0 for one in numbers)
+        all(type(value) is int and value >= 0 for value in numbers)
         and type(at) in (int, float)
-        and isinstance(found.get("gates"), list)
-        and isinstance(found.get("parts"), dict)
-        and all(isinstance(found.get(name), str) for name in ("key", "config"))
+        and isinstance(receipt.get("gates"), list)
+        and isinstance(receipt.get("parts"), dict)
+        and all(isinstance(receipt.get(name), str) for name in ("key", "config"))
     )
 
 

@@ -89,24 +89,24 @@ def _make(request: ContextRequest, part: str, reporter: Reporter) -> tuple[str, 
             tar.add(f"files/{name}", file_of(content, executable=content.startswith(b"#!")))
         for artifact in request["artifacts"]:
             path = path_of(request["store"], artifact["sha256"], artifact["filename"])
-            found = sha256_of(path)
-            if found != artifact["sha256"]:
-                raise _changed(artifact["filename"], path, found, artifact["sha256"])
+            sha256 = sha256_of(path)
+            if sha256 != artifact["sha256"]:
+                raise _changed(artifact["filename"], path, sha256, artifact["sha256"])
             tar.add(f"artifacts/{artifact['filename']}", file_at(path))
         for source in request["sources"]:
             _add_source(tar, request["store"], source, work, held)
-        made = tar.write(os.path.join(part, _CONTEXT), reporter)
+        written = tar.write(os.path.join(part, _CONTEXT), reporter)
     remove_tree(work)
-    return made
+    return written
 
 
 def _add_source(tar: ContextTar, store: str, source: ContextSource, work: str, held: ExitStack) -> None:
     """Add a source; what must stay open until the context is written is given to `held`."""
     path = inside(store, source["archive"])
     wanted = str((read_json(os.path.join(os.path.dirname(path), "receipt.json")) or {}).get("sha256", ""))
-    found = sha256_of(path)
-    if found != wanted:
-        raise _changed(f"source {source['component']}", path, found, wanted or "a receipt")
+    sha256 = sha256_of(path)
+    if sha256 != wanted:
+        raise _changed(f"source {source['component']}", path, sha256, wanted or "a receipt")
     prefix = f"sources/{source['component']}"
     if not source["patches"]:
         archive = held.enter_context(_open(path))
@@ -185,12 +185,12 @@ def _walk(folder: str) -> Iterator[str]:
             yield os.path.relpath(os.path.join(base, name), folder)
 
 
-def _changed(what: str, path: str, found: str, wanted: str) -> AgentError:
+def _changed(what: str, path: str, sha256: str, wanted: str) -> AgentError:
     return AgentError(
         f"{what} is not what the lock pins",
         kind="integrity",
         where=path,
-        found=f"sha256 {found}",
+        found=f"sha256 {sha256}",
         wanted=f"sha256 {wanted}",
         next="remove the file and run again; nothing was built from it",
     )
