@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"disk", "wire"},
     "git": {"disk", "store", "wire"},
     "docker": {"disk", "machine", "store", "wire"},
-    "image": {"disk", "docker", "store", "wire"},
+    "image": {"disk", "docker", "git", "store", "wire"},
     "ledger": {"disk", "machine", "wire"},
     "lane": {"disk", "docker", "ledger", "machine", "wire"},
     "source": {"disk", "ledger", "wire"},

@@ -104,10 +104,11 @@ class NotPulledError(NodeError):
 class UpstreamError(SparkbuildError):
     """A registry, a package index or a repository cannot be reached, or has not what was asked for.
 
-    `reached`: it answered, so what it said counts.
+    `reached`: it answered, so what it said counts. `wants_login`: it may have it, for whoever has a login.
     """
 
     reached = False
+    wants_login = False
 
 
 class StateError(SparkbuildError):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import os
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.wire.images import (
     ARCHIVE,
@@ -14,7 +15,7 @@ from sparkbuild.agent.wire.images import (
     ArchiveAsk,
     ArchiveFact,
     AssembleAsk,
-    Builder as Docker,
+    BuildEngine,
     DebFile,
 )  # fmt: skip
 from sparkbuild.core.errors import SparkbuildError
@@ -28,6 +29,9 @@ from sparkbuild.images.docker import FILES, DockerSpec, reference
 from sparkbuild.images.dockerfile import DockerfileSpec, missing
 from sparkbuild.nodes.cluster import Nodes
 from sparkbuild.nodes.unreached import Unreached, unreached
+
+if TYPE_CHECKING:
+    from sparkbuild.images.building import Builder
 
 _EXPORT = Reason("docker", "docker has it as it was built: only the export is made", remark=True)
 
@@ -75,10 +79,8 @@ class ArchiveKind:
         """Why building it would fail, as far as its template tells: names that nobody knows, what it may not say."""
         if not isinstance(goal.spec, DockerfileSpec) or verdict.state == OK:
             return None
-        from sparkbuild.images.rendering import dockerfile  # noqa: PLC0415 - only when something is built
-
         try:
-            dockerfile(goal.spec, self._read(goal.spec.dockerfile).decode(errors="replace"))
+            _builder().rendered(self._root, goal.spec)
         except SparkbuildError as error:
             return error
         return None
@@ -87,11 +89,9 @@ class ArchiveKind:
         """Make it; returns the bytes of its layers."""
         del verdict
         if isinstance(goal.spec, DockerfileSpec):
-            from sparkbuild.images.building import Builder  # noqa: PLC0415 - only when something is built
-
             if self._nodes is None:
                 raise RuntimeError("there are no nodes to build on")
-            return Builder(self._root, self._nodes).build(goal.node, goal.spec, goal.key, run)
+            return _builder()(self._root, self._nodes).build(goal.node, goal.spec, goal.key, run)
         spec: DockerSpec = goal.spec
         request = AssembleAsk(
             name=spec.name,
@@ -116,7 +116,13 @@ class ArchiveKind:
             return file.read()
 
 
-def _advice(engine: Docker, elsewhere: str) -> str:
+def _builder() -> type[Builder]:
+    from sparkbuild.images.building import Builder  # noqa: PLC0415 - 10 ms, and only where something is built
+
+    return Builder
+
+
+def _advice(engine: BuildEngine, elsewhere: str) -> str:
     return f"{elsewhere} has docker" + (f"; or, on this one: {engine['next']}" if engine.get("next") else "")
 
 
@@ -124,13 +130,13 @@ def _blocked(goal: Goal, spec: DockerfileSpec, fact: ArchiveAbsent) -> Reason | 
     """Why the image cannot be built there, as far as that can be told beforehand."""
     if problem := missing(spec):
         return Reason("lock", problem)
-    engine = fact.get("engine") or Docker()
+    engine = fact.get("engine") or BuildEngine()
     elsewhere = f"set `build_node` in {spec.folder}/image.toml to a node that"
     if "silent" in engine:
         text = f"docker on {goal.node} cannot be asked: {engine['silent']}; image {spec.name} is built there"
         return Reason("build_node", f"{text}\n  next:   {_advice(engine, elsewhere)}")
-    found = engine.get("architecture")
-    if found and found != spec.architecture:
-        text = f"image for {spec.architecture}, build node {goal.node} is {found}"
+    architecture = engine.get("architecture")
+    if architecture and architecture != spec.architecture:
+        text = f"image for {spec.architecture}, build node {goal.node} is {architecture}"
         return Reason("architecture", f"{text}\n  next:   {elsewhere} is {spec.architecture}")
     return None

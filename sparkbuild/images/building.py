@@ -55,7 +55,7 @@ class Builder:
         """
         try:
             with self.prepared(node, spec, key, run) as request:
-                made = run.call(node, BUILD, BuildAsk(**request, force=run.force))
+                image = run.call(node, BUILD, BuildAsk(**request, force=run.force))
         except Interrupted:
             run.tell("docker's build cache keeps its finished steps")
             raise
@@ -65,7 +65,7 @@ class Builder:
             key=key.digest,
             parts=key.parts,
             lock=spec.lock,
-            gates=made["gates"],
+            gates=image["gates"],
         )
         exported = run.call(node, EXPORT, taken)
         remember(self._nodes.store(LOCAL), spec.name, key, describe(run.agent(node), spec.name, key)[1])
@@ -76,27 +76,33 @@ class Builder:
         with self.prepared(node, spec, key, run) as request:
             return run.call(node, REPRO, request)
 
+    @staticmethod
+    def rendered(root: str, spec: DockerfileSpec) -> str:
+        """The Dockerfile. ConfigError when the template cannot be filled in, or says what it may not."""
+        with open(os.path.join(root, spec.dockerfile), "rb") as file:
+            return dockerfile(spec, file.read().decode(errors="replace"))
+
     @contextmanager
     def prepared(self, node: str, spec: DockerfileSpec, key: Key, run: Run) -> Iterator[BuildInputs]:
         """The request of a build, whose context is on the build node while the block runs."""
         if problem := missing(spec):
             raise LockError(f"image {spec.name} cannot be built", found=problem, next=f"see {spec.folder}/README.md")
-        text = dockerfile(spec, self._read(spec.dockerfile).decode())
+        text = self.rendered(self._root, spec)
         secrets = read_secrets(self._root, spec.secrets, f"{spec.folder}/image.toml")
         refuse_secrets(spec, text, secrets)
         run.note(f"--- Dockerfile\n{text.rstrip()}\n---")
-        made = run.call(LOCAL, CONTEXT, self._context(spec, key, text))
+        context = run.call(LOCAL, CONTEXT, self._context(spec, key, text))
         try:
             if node != LOCAL:
-                self._send(node, made, run)
+                self._send(node, context, run)
             yield BuildInputs(
                 name=spec.name,
                 reference=reference(spec.name, key),
                 key=key.digest,
                 parts=key.parts,
                 lock=spec.lock,
-                context=made["path"],
-                sha256=made["sha256"],
+                context=context["path"],
+                sha256=context["sha256"],
                 base=_base(spec),
                 architecture=spec.architecture,
                 network=spec.network,
@@ -116,7 +122,7 @@ class Builder:
             )
         finally:
             for place in dict.fromkeys((LOCAL, node)):
-                request = DiscardAsk(name=spec.name, discard=made["path"])
+                request = DiscardAsk(name=spec.name, discard=context["path"])
                 with suppress(SparkbuildError):  # the next build removes it, and what went wrong before is the news
                     call(self._nodes.agent(place), DISCARD, request, final=True)
 
@@ -138,9 +144,11 @@ class Builder:
             epoch=spec.epoch,
         )
 
-    def _send(self, node: str, made: ContextResult, run: Run) -> None:
-        source = os.path.join(self._nodes.store(LOCAL), made["path"])
-        self._nodes.agent(node).put(made["path"], source, made["sha256"], run.passing(f"send the context to {node}"))
+    def _send(self, node: str, context: ContextResult, run: Run) -> None:
+        source = os.path.join(self._nodes.store(LOCAL), context["path"])
+        self._nodes.agent(node).put(
+            context["path"], source, context["sha256"], run.passing(f"send the context to {node}")
+        )
 
     def _read(self, path: str) -> bytes:
         with open(os.path.join(self._root, path), "rb") as file:

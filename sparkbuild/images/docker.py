@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import msgspec
 
@@ -42,7 +41,7 @@ class DockerSpec(msgspec.Struct, frozen=True):
 def key_of(spec: DockerSpec, inputs: tuple[Input, ...]) -> Key:
     """The key of an image. The lock as a whole is not part of it: only what the image takes from it."""
     hashes = {item.path: item.sha256 for item in inputs}
-    parts: dict[str, Any] = {"kind": "docker", "platform": spec.platform, "builder": BUILDER}
+    parts: dict[str, object] = {"kind": "docker", "platform": spec.platform, "builder": BUILDER}
     for deb in spec.debs:
         parts[f"deb {deb.filename.partition('_')[0]}"] = deb.sha256
     if spec.requirements:

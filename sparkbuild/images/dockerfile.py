@@ -81,7 +81,7 @@ def key_of(spec: DockerfileSpec, inputs: tuple[Input, ...]) -> Key:
     see is in a part, or is sorted away there: canonical JSON has no order of names.
     """
     hashes = {item.path: item.sha256 for item in inputs}
-    parts: dict[str, Any] = {"kind": "dockerfile", "platform": spec.platform, "builder": BUILDER}
+    parts: dict[str, object] = {"kind": "dockerfile", "platform": spec.platform, "builder": BUILDER}
     parts["base"] = "scratch" if spec.base is None else spec.base.key or spec.base.reference
     if spec.base is not None and spec.base.key:
         parts["name of base"] = spec.base.name

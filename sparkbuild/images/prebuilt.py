@@ -151,8 +151,8 @@ class PrebuiltKind:
         try:
             registry_digest.digest_of(spec.image)
         except SparkbuildError as error:
-            found = ": ".join(part for part in (error.where, error.found) if part)
-            error.where, error.found = spec.where or error.where, found
+            why = ": ".join(part for part in (error.where, error.found) if part)
+            error.where, error.found = spec.where or error.where, why
             return error
         return None
 
@@ -282,14 +282,14 @@ def floating(spec: PrebuiltSpec) -> ConfigError:
     commands = " and ".join(f"`doit lock:update serve:{recipe}`" for recipe in spec.recipes)
     try:
         digest = registry_digest.digest_of(spec.image)
-        found, more = f"it means {digest} now", ""
+        means, more = f"it means {digest} now", ""
     except SparkbuildError as error:
-        digest, found = "sha256:...", f"what it means now cannot be told: {error.what}, {error.found}"
+        digest, means = "sha256:...", f"what it means now cannot be told: {error.what}, {error.found}"
         more = f" when the registry answers; where it wants a login, `docker buildx imagetools inspect {name}` tells"
     return ConfigError(
         f"{name} is a floating tag",
         where=spec.where,
-        found=found,
+        found=means,
         wanted=f'an image by its digest, which is the same tomorrow: image = "{name}@{digest}"',
         next=f"{commands} writes that{more}",
     )

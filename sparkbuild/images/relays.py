@@ -31,15 +31,15 @@ class Relays:
     def join(self, holder: str, key: str, folder: str, blobs: tuple[Blob, ...]) -> Iterator[Relay]:
         """The relay of an image while the block runs. Whoever leaves last ends it."""
         with self._guard:
-            found = self._open.setdefault((holder, key), _Open(Relay(self._nodes, holder, folder, blobs)))
-            found.users += 1
+            shared = self._open.setdefault((holder, key), _Open(Relay(self._nodes, holder, folder, blobs)))
+            shared.users += 1
         try:
-            yield found.relay
+            yield shared.relay
         finally:
             with self._guard:
-                found.users -= 1
-                last = found.users == 0
+                shared.users -= 1
+                last = shared.users == 0
                 if last:
                     del self._open[holder, key]
             if last:
-                found.relay.close()
+                shared.relay.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.templates.long import fill
@@ -14,7 +13,7 @@ from sparkbuild.workspace.images.dockerfile import Rules, faults
 _LEAST = 4  # characters of a secret that is looked for: a shorter one stands everywhere
 
 
-def values_of(spec: DockerfileSpec) -> dict[str, Any]:
+def values_of(spec: DockerfileSpec) -> dict[str, object]:
     """What may stand in a template: nothing that is not in the key. Paths are those inside the build context; tables
     are in the order of their names, for a template may loop over them and the key has no order.
     """

@@ -72,8 +72,8 @@ class SyncKind:
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """Bring what is missing; returns the bytes moved. Whether it is right is seen by the next look."""
-        (made,) = goal.needs
-        name, holder = goal.spec.name, made.node
+        (archive,) = goal.needs
+        name, holder = goal.spec.name, archive.node
         content, receipt = describe(run.agent(holder), name, goal.key)
         remember(self._nodes.store(LOCAL), name, goal.key, receipt)
         fact: ImageFact | ImageAbsent = verdict.fact or ImageAbsent(present=False)
@@ -101,16 +101,18 @@ class SyncKind:
         return self._load(goal, content, engine, run)
 
     def _load(self, goal: Goal, content: Content, engine: EngineRoom | None, run: Run) -> int:
+        from sparkbuild.images.loading import load  # noqa: PLC0415 - docker's client costs 200 ms
+
         holder = goal.needs[0].node
         check_disk(goal.node, engine, sum(blob.size for blob in content.layers), LOAD)
         folder = os.path.join(self._nodes.store(holder), BLOBS)
         client = self._nodes.docker(goal.node)
         wanted = reference(goal.spec.name, goal.key)
-        return transfer.load(client, goal.node, content, run, folder=folder, reference=wanted)
+        return load(client, goal.node, content, run, folder=folder, reference=wanted)
 
     def _receipt(self, goal: Goal) -> ArchiveReceipt | None:
-        (made,) = goal.needs
-        holder = made.node if self._nodes.place(made.node).connection == "local" else LOCAL
+        (archive,) = goal.needs
+        holder = archive.node if self._nodes.place(archive.node).connection == "local" else LOCAL
         return receipt_here(self._nodes.store(holder), goal.spec.name, goal.key)
 
 

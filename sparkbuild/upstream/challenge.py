@@ -21,15 +21,15 @@ class Challenge(NamedTuple):
 
 def challenges(headers: Iterable[str]) -> list[Challenge]:
     """All of them, in the order of the headers WWW-Authenticate."""
-    found: list[Challenge] = []
+    offered: list[Challenge] = []
     for header in headers:
         for match in _PART.finditer(header[:_LONGEST]):
             if match[4]:
-                found.append(Challenge(match[4].lower(), {}))
-            elif found:
+                offered.append(Challenge(match[4].lower(), {}))
+            elif offered:
                 value = match[3] if match[2] is None else re.sub(r"\\(.)", r"\1", match[2])
-                found[-1].fields[match[1].lower()] = value
-    return found
+                offered[-1].fields[match[1].lower()] = value
+    return offered
 
 
 def seconds(retry_after: str) -> float | None:

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sparkbuild.core import child
 from sparkbuild.core.errors import ConfigError, SparkbuildError, UpstreamError
@@ -74,11 +74,11 @@ def login_of(host: str) -> Login | None:
             return _of_helper(str(helper), name, host)
     if config.get("credsStore"):
         for name in _names(host):
-            found = _of_helper(str(config["credsStore"]), name, host)
-            if found is not None:
-                return found
+            login = _of_helper(str(config["credsStore"]), name, host)
+            if login is not None:
+                return login
     auths = _table(config, "auths")
-    return next((found for name in _names(host) if (found := _of_entry(auths.get(name), host)) is not None), None)
+    return next((login for name in _names(host) if (login := _of_entry(auths.get(name), host)) is not None), None)
 
 
 def login_for(image: Reference | BaseImage) -> str:
@@ -86,10 +86,10 @@ def login_for(image: Reference | BaseImage) -> str:
     cannot be read: most images are for everybody, and of others the registry said so before (see Registry).
     """
     try:
-        found = login_of(image.host)
+        login = login_of(image.host)
     except SparkbuildError:
         return ""
-    return found.for_docker() if found is not None else ""
+    return login.for_docker() if login is not None else ""
 
 
 def _names(host: str) -> Iterator[str]:
@@ -102,10 +102,10 @@ def _names(host: str) -> Iterator[str]:
         yield from (f"{scheme}://{host}{end}" for end in ("", "/", "/v1/", "/v2/"))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Mapping[str, object]:
     try:
         with path.open("rb") as file:
-            found = json.loads(file.read(_LIMIT))
+            config = json.loads(file.read(_LIMIT))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
@@ -115,15 +115,15 @@ def _read(path: Path) -> dict[str, Any]:
             found=error.strerror or str(error) if isinstance(error, OSError) else "it is not JSON",
             next="mend it, or write it anew by `docker login`",
         ) from None  # the error holds the text
-    return found if isinstance(found, dict) else {}
+    return config if isinstance(config, dict) else {}
 
 
-def _table(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, dict) else {}
+def _table(config: Mapping[str, object], name: str) -> Mapping[str, object]:
+    table = config.get(name)
+    return table if isinstance(table, dict) else {}
 
 
-def _of_entry(entry: Any, host: str) -> Login | None:
+def _of_entry(entry: object, host: str) -> Login | None:
     if not isinstance(entry, dict):
         return None
     fields = {name: str(value) for name, value in entry.items() if isinstance(value, str) and value}
@@ -134,8 +134,8 @@ def _of_entry(entry: Any, host: str) -> Login | None:
         except ValueError:  # of base64, of UTF-8, and of an `auth` that is no ASCII
             what = f"the login for {host} is not what `docker login` writes"
             raise ConfigError(what, where=str(place()), next=f"docker login {host}") from None
-    found = Login(host, name, password.rstrip("\0"), fields.get("identitytoken", ""), fields.get("registrytoken", ""))
-    return found if any(found[1:]) else None
+    login = Login(host, name, password.rstrip("\0"), fields.get("identitytoken", ""), fields.get("registrytoken", ""))
+    return login if any(login[1:]) else None
 
 
 def _of_helper(helper: str, name: str, host: str) -> Login | None:

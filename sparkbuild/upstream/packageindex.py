@@ -46,14 +46,14 @@ def wheel(name: str, version: str) -> Wheel:
     with tempfile.TemporaryDirectory(prefix="sparkbuild-") as folder:
         options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "-d", folder]
         _pip("download", *options, wanted, what=f"{wanted}: there is no such wheel for this Python and platform")
-        found = sorted(os.listdir(folder))
-        if len(found) != 1 or not found[0].endswith(".whl"):
-            raise UpstreamError(f"{wanted}: pip brought no wheel", found=", ".join(found) or "nothing")
+        files = sorted(os.listdir(folder))
+        if len(files) != 1 or not files[0].endswith(".whl"):
+            raise UpstreamError(f"{wanted}: pip brought no wheel", found=", ".join(files) or "nothing")
         digest = hashlib.sha256()
-        with Path(folder, found[0]).open("rb") as file:
+        with Path(folder, files[0]).open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
-        return Wheel(found[0].split("-")[1], found[0], digest.hexdigest())
+        return Wheel(files[0].split("-")[1], files[0], digest.hexdigest())
 
 
 def _pip(verb: str, *arguments: str, what: str) -> str:

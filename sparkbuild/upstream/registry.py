@@ -16,13 +16,12 @@ from sparkbuild.core.errors import SparkbuildError, UpstreamError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.upstream.challenge import Challenge, challenges, seconds
 from sparkbuild.upstream.logins import Login, login_of, place
+from sparkbuild.upstream.registryhost import base_of, host_of
 
 if TYPE_CHECKING:
     import httpx
 
-DEFAULT = "registry-1.docker.io"  # what a name without a host means, to docker as to us
 _PAGES = 50
-_LIMIT = 8 << 20  # bytes of a manifest or of one page of tags
 _TIMEOUT = 20.0  # seconds
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
@@ -38,12 +37,12 @@ class Registry:
     """One image's place in one registry: `host` as the image's name has it, "" for docker's own; `path` in it."""
 
     def __init__(self, host: str, path: str, timeout: float = _TIMEOUT) -> None:
-        import httpx  # noqa: PLC0415 - 70 ms, and only few commands ask a registry
+        from sparkbuild.upstream.boundedhttp import BoundedClient  # noqa: PLC0415 - httpx: 70 ms, and few commands ask
 
         self.path = path if host or "/" in path else f"library/{path}"
-        self.host = {"": DEFAULT, "docker.io": DEFAULT, "index.docker.io": DEFAULT}.get(host, host)
+        self.host = host_of(host)
         self._base = base_of(self.host)
-        self._client = httpx.Client(timeout=timeout, follow_redirects=True, headers={"User-Agent": "sparkbuild"})
+        self._client = BoundedClient(f"{self.host}/{self.path}", timeout)
         self._authorization = ""
         self._login: Login | None = None
         self._unread: SparkbuildError | None = None  # why the login cannot be had, where there may be one
@@ -57,27 +56,28 @@ class Registry:
         """The digest that a tag has now, "sha256:<hex>", of the bytes that were read. Raises UpstreamError."""
         return f"sha256:{hashlib.sha256(self._manifest(tag)).hexdigest()}"
 
-    def named(self, reference: str) -> str:
-        """The digest that the registry says a tag or digest has; nothing is read of it. Raises UpstreamError."""
-        answer = self._get(f"{self._base}/v2/{self.path}/manifests/{reference}", _ACCEPT, "HEAD")
-        return str(answer.headers.get("docker-content-digest", ""))
+    def find(self, digest: str) -> None:
+        """Raises UpstreamError when the registry does not say that it has the digest. Nothing is read of it: docker's
+        own registry counts what is read.
+        """
+        self._get(f"{self._base}/v2/{self.path}/manifests/{digest}", _ACCEPT, "HEAD")
 
     def check(self, digest: str) -> int:
         """Read what a digest names; its bytes. Raises UpstreamError when it is not there, or is something else."""
         data = self._manifest(digest)
-        found = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        if found != digest:
-            raise self._error("the registry gives out another manifest under the digest", found, reached=True)
+        there = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        if there != digest:
+            raise self._error("the registry gives out another manifest under the digest", there, reached=True)
         return len(data)
 
     def tags(self) -> list[str]:
         """All tags, in the registry's order. Raises UpstreamError."""
-        found: list[str] = []
+        tags: list[str] = []
         url = f"{self._base}/v2/{self.path}/tags/list?n=1000"
         for _ in range(_PAGES):
             answer = self._get(url, "application/json")
             try:
-                found += [str(tag) for tag in answer.json().get("tags") or []]
+                tags += [str(tag) for tag in answer.json().get("tags") or []]
                 following = urljoin(url, answer.links.get("next", {}).get("url", ""))
                 is_here = urlsplit(following).netloc == urlsplit(self._base).netloc
             except (ValueError, AttributeError, TypeError, RecursionError) as error:
@@ -85,22 +85,15 @@ class Registry:
             if not answer.links.get("next") or not is_here:
                 break
             url = following
-        return found
+        return tags
 
     def _manifest(self, reference: str) -> bytes:
         return self._get(f"{self._base}/v2/{self.path}/manifests/{reference}", _ACCEPT).content
 
     def _get(self, url: str, accept: str, method: str = "GET") -> httpx.Response:
-        import httpx  # noqa: PLC0415 - see above
-
-        try:
+        answer = self._patiently(method, url, accept)
+        if answer.status_code == 401 and self._log_in(challenges(answer.headers.get_list("www-authenticate"))):
             answer = self._patiently(method, url, accept)
-            if answer.status_code == 401 and self._log_in(challenges(answer.headers.get_list("www-authenticate"))):
-                answer = self._patiently(method, url, accept)
-        # ValueError: an address that it names, and that is none
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            found = str(error)[:200] or type(error).__name__
-            raise self._error("the registry cannot be reached", found) from error
         if answer.status_code == 200:
             return answer
         raise self._refusal(answer)
@@ -111,16 +104,14 @@ class Registry:
             login = f"docker login {self._given or 'docker.io'}"
             if self._unread is not None:
                 what, why = "the registry wants a login, which cannot be read", self._unread
-                return self._error(
-                    what, f"{code}; {why.where}: {why.what}: {why.found}", next_=why.next or f"`{login}`"
-                )
+                found = f"{code}; {why.where}: {why.what}: {why.found}"
+                return self._error(what, found, next_=why.next or f"`{login}`", wants_login=True)
             if self._login is not None:
                 what = "the registry does not take the login that docker has, or has no such image"
-                return self._error(what, f"{code}, with the login of {place()}", next_=f"`{login}` writes it anew")
-            # which of the two, it does not say
-            return self._error(
-                "the registry wants a login, or has no such image", code, next_=f"`{login}`, on this machine"
-            )
+                found, next_ = f"{code}, with the login of {place()}", f"`{login}` writes it anew"
+                return self._error(what, found, next_=next_, wants_login=True)
+            what = "the registry wants a login, or has no such image"  # which of the two, it does not say
+            return self._error(what, code, next_=f"`{login}`, on this machine", wants_login=True)
         if answer.status_code == 404:
             return self._error("the registry has no such image or tag", code, reached=True)
         if answer.status_code == 429:
@@ -144,22 +135,8 @@ class Registry:
                 time.sleep(0.1)
 
     def _ask(self, method: str, url: str, accept: str) -> httpx.Response:
-        import httpx  # noqa: PLC0415 - see above
-
-        headers = {"Accept": accept}
-        if self._authorization:
-            headers["Authorization"] = self._authorization
-        with self._client.stream(method, url, headers=headers) as answer:
-            data = b""
-            for block in answer.iter_bytes():
-                cancel.check()  # the timeout is for each read: one that dribbles would renew it for ever
-                data += block
-                if len(data) > _LIMIT:
-                    raise self._error("the registry's answer is too big", f"more than {_LIMIT} bytes", reached=True)
-            dropped = {b"content-encoding", *((b"content-length",) if method == "HEAD" else ())}
-            # as bytes: a header may hold any
-            kept = [(name, value) for name, value in answer.headers.raw if name.lower() not in dropped]
-            return httpx.Response(answer.status_code, headers=kept, content=data, request=answer.request)
+        login = {"Authorization": self._authorization} if self._authorization else {}
+        return self._client.ask(method, url, headers={"Accept": accept, **login})
 
     def _log_in(self, offered: list[Challenge]) -> bool:
         """Get what the registry asks for; False when it asks for something else, or for a login that nobody has."""
@@ -183,17 +160,22 @@ class Registry:
         realm, login = fields.get("realm", ""), self._login
         if login is not None and login.bearer:
             return f"Bearer {login.bearer}"
-        if not realm or base_of(urlsplit(realm).netloc) != f"{urlsplit(realm).scheme}://{urlsplit(realm).netloc}":
+        try:
+            parts = urlsplit(realm)
+            is_safe = base_of(parts.netloc) == f"{parts.scheme}://{parts.netloc}"
+        except ValueError as error:
+            raise self._client.unreached(str(error)[:200]) from error
+        if not is_safe:
             return ""
         scope = fields.get("scope") or f"repository:{self.path}:pull"
         asked = {**({"service": fields["service"]} if "service" in fields else {}), "scope": scope}
         if login is not None and login.identity:
             asked |= {"grant_type": "refresh_token", "client_id": "sparkbuild", "refresh_token": login.identity}
-            answer = self._client.post(realm, data=asked)
+            answer = self._client.ask("POST", realm, headers={}, form=asked)
         else:
             headers = {"Authorization": login.basic} if login is not None else {}
-            answer = self._client.get(realm, params=asked, headers=headers)
-        if answer.status_code != 200 or len(answer.content) > _LIMIT:
+            answer = self._client.ask("GET", realm, headers=headers, params=asked)
+        if answer.status_code != 200:
             return ""
         try:
             body: Any = answer.json()
@@ -202,13 +184,9 @@ class Registry:
         token = str(body.get("token") or body.get("access_token") or "") if isinstance(body, dict) else ""
         return f"Bearer {token}" if token else ""
 
-    def _error(self, what: str, found: str, *, reached: bool = False, next_: str = "") -> UpstreamError:
+    def _error(
+        self, what: str, found: str, *, reached: bool = False, next_: str = "", wants_login: bool = False
+    ) -> UpstreamError:
         error = UpstreamError(what, where=f"{self.host}/{self.path}", found=found, next=next_)
-        error.reached = reached
+        error.reached, error.wants_login = reached, wants_login
         return error
-
-
-def base_of(host: str) -> str:
-    """Where a registry is: https, but for one on this machine, as docker does."""
-    name = urlsplit(f"//{host}").hostname or ""
-    return f"{'http' if name == 'localhost' or name.startswith('127.') else 'https'}://{host}"

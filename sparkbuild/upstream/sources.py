@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from typing import Any
 
 import msgspec
 
@@ -75,7 +74,7 @@ def source_goal(node: str, spec: SourceSpec, *, suffix: str = "", source: Goal |
     The key has the trees, not the commits: a rebase to the same content is the same source. Only where the lock pins
     no tree does the commit stand for it.
     """
-    parts: dict[str, Any] = {"tree": spec.tree} if spec.tree else {"commit": spec.commit}
+    parts: dict[str, object] = {"tree": spec.tree} if spec.tree else {"commit": spec.commit}
     parts["submodules"] = {module.path: module.tree for module in spec.submodules}
     parts["patches"] = [patch.sha256 for patch in spec.patches]
     parts["exporter"] = EXPORTER

@@ -72,14 +72,14 @@ def _calendar(pieces: list[str]) -> str:
 
 def _stages(after: str) -> tuple[list[tuple[int, int]], str]:
     """The stages at the beginning of what follows the numbers, `rc7.dev12`, and the rest."""
-    found = []
+    stages = []
     while (match := _STAGE.match(after)) and match[0]:
         word, number = (match["word"] or "post").lower(), match["number"] or match["revision"] or "0"
         if len(number) > 18:
             break
-        found.append((_STAGES.get(word, -1), int(number)))
+        stages.append((_STAGES.get(word, -1), int(number)))
         after = after[match.end() :]
-    return found, after
+    return stages, after
 
 
 def newest(current: str, names: Iterable[str], *, one_scheme: bool = False) -> str:
@@ -91,9 +91,9 @@ def newest(current: str, names: Iterable[str], *, one_scheme: bool = False) -> s
         return ""
     best, best_rank = "", mine.rank
     for name in names:
-        found = parse(name)
-        if found is None or found.family != mine.family or (found.pre and not mine.pre):
+        version = parse(name)
+        if version is None or version.family != mine.family or (version.pre and not mine.pre):
             continue
-        if found.rank > best_rank and (one_scheme or found.shape == mine.shape):
-            best, best_rank = name, found.rank
+        if version.rank > best_rank and (one_scheme or version.shape == mine.shape):
+            best, best_rank = name, version.rank
     return best

@@ -21,10 +21,11 @@ from hypothesis import given, strategies as st
 
 from sparkbuild.agent.disk import opentar
 from sparkbuild.agent.docker import bydigest, upstream
+from sparkbuild.agent.docker.built import built
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import DockerdError
 from sparkbuild.agent.docker.images import problem
-from sparkbuild.agent.image import archives, debs, export, repro, saved, wheels
+from sparkbuild.agent.image import debs, export, repro, saved, wheels
 from sparkbuild.agent.image.layer import Layer
 from sparkbuild.agent.source import zipped
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -143,7 +144,7 @@ def test_the_labels_of_an_image(image: bytes) -> None:
 
     with bounded():
         seen = Engine().image("x")
-        archives.built(Engine(), "x", "c" * 64)  # type: ignore[arg-type]
+        built(Engine(), "x", "c" * 64)  # type: ignore[arg-type]
         if seen:
             problem(seen, {"reference": "x", "key": "c" * 64, "architecture": "amd64", "layers": [DIGEST]})
 

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.ssh import hostkeys
 from sparkbuild.upstream import versions
+from sparkbuild.upstream.boundedhttp import BoundedClient
 from sparkbuild.upstream.registry import Registry
 from sparkbuild.workspace.images import dockerfile
 from tests.parsers.near import bounded, damaged, json_like
@@ -48,10 +49,8 @@ def registry(body: bytes, status: int, headers: dict[str, bytes]) -> Registry:
     """One that answers this to everything."""
     found = copy.copy(REGISTRY)
     given_headers = [(name.encode(), value) for name, value in headers.items()]
-    found._client = httpx.Client(
-        trust_env=False,
-        transport=httpx.MockTransport(lambda _: httpx.Response(status, headers=given_headers, content=body)),
-    )
+    says = httpx.MockTransport(lambda _: httpx.Response(status, headers=given_headers, content=body))
+    found._client = BoundedClient("registry.example/x", 20.0, says)
     return found
 
 

@@ -17,7 +17,7 @@ import pytest
 from sparkbuild.core.errors import NodeError, SpaceError, SparkbuildError
 from sparkbuild.core.plan import OK, RUN, UNKNOWN
 from sparkbuild.core.run import Progress, Run
-from sparkbuild.images import transfer
+from sparkbuild.images import loading
 from sparkbuild.images.content import BLOBS, describe
 from sparkbuild.images.prune import PruneSpec, prune_goal
 from sparkbuild.nodes.relay.relay import INCOMING, Blob, Relay
@@ -103,7 +103,7 @@ def test_layers_that_came_by_a_load_do_not_move_either(op: Yard, node: Node) -> 
 def _archive(op: Yard, image: Made) -> Iterator[bytes]:
     content, _ = describe(op.nodes.agent("local"), "made", image.goal.key)
     run = Run(root=op.folder, log=op.folder / "x", agent=op.nodes.agent)
-    yield from transfer._archive(content, str(op.store / BLOBS), image.reference, image.bytes, run)
+    yield from loading._archive(content, str(op.store / BLOBS), image.reference, image.bytes, run)
 
 
 def test_another_name_for_all_of_the_layers_moves_nothing(op: Yard, node: Node, image: Made) -> None:

@@ -58,12 +58,14 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def do_GET(self) -> None:  # noqa: PLR0911 - a way for each misbehaviour
+    def do_GET(self) -> None:  # noqa: C901, PLR0911 - a way for each misbehaviour
         server, parts = self.server, urlsplit(self.path)
         server.asked.append(self.path)
         server.meanwhile()
         if server.wrong.isdigit():
             return self._say(int(server.wrong), b"{}")
+        if server.wrong == "away":
+            return self._say(302, b"", ("Location", "http://registry.example/v2/x"))
         if server.busy:
             server.busy -= 1
             return self._say(429, b"{}", *([("Retry-After", server.retry_after)] if server.retry_after else []))
@@ -71,6 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
         if server.login and (server.basic or parts.path == "/token") and self.headers.get("Authorization") != wanted:
             return self._say(401, b"{}", ("WWW-Authenticate", 'Basic realm="Registry, of \\"ours\\""'))
         if parts.path == "/token":
+            if server.wrong == "long token":
+                return self._say(200, b" " * (9 << 20))
             scope = parse_qs(parts.query)["scope"][0]
             return self._say(200, json.dumps({"token": f"{server.token} {scope}"}).encode())
         path, _, reference = (

@@ -122,7 +122,8 @@ def test_a_registry_that_wants_a_login(server: Server, docker: Path, basic: bool
     assert f"`docker login {server.host}`" in caught.value.next
     config(docker, {"auths": {server.host: {"auth": AUTH}}})
     with closing(Registry(server.host, "org/vllm")) as asked:
-        assert asked.digest("1.0") == asked.named("1.0") == server.put("org/vllm", "1.0", "a")
+        assert asked.digest("1.0") == server.put("org/vllm", "1.0", "a")
+        asked.find(server.put("org/vllm", "1.0", "a"))
         assert asked.tags() == ["1.0"]
     config(docker, {"auths": {server.host: {"username": NAME, "password": "old"}}})
     with closing(Registry(server.host, "org/vllm")) as asked, pytest.raises(UpstreamError) as caught:

@@ -8,7 +8,8 @@ from contextlib import closing
 import pytest
 
 from sparkbuild.core.errors import UpstreamError
-from sparkbuild.upstream.registry import DEFAULT, Registry
+from sparkbuild.upstream.registry import Registry
+from sparkbuild.upstream.registryhost import DEFAULT
 from tests.upstream.registry import Server, registry
 
 
@@ -74,3 +75,21 @@ def test_names_without_a_host():
     with closing(Registry("", "debian")) as official, closing(Registry("", "org/vllm")) as other:
         assert (official.host, official.path) == (DEFAULT, "library/debian")
         assert other.path == "org/vllm"
+
+
+def test_nobody_else_is_asked_without_tls(server: Server, asked: Registry):
+    """A redirect from https, or from this machine, to http elsewhere would tell others what is asked, and with which
+    token.
+    """
+    server.wrong = "away"
+    with pytest.raises(UpstreamError, match="cannot be reached") as caught:
+        asked.digest("x")
+    assert caught.value.found == "it leads to http://registry.example, without TLS"
+
+
+def test_a_token_without_end(server: Server, asked: Registry):
+    server.token, server.wrong = "t0k", "long token"
+    server.put("org/vllm", "1.0", "a")
+    with pytest.raises(UpstreamError, match="too big") as caught:
+        asked.digest("1.0")
+    assert caught.value.reached

@@ -165,8 +165,8 @@ class Held:
     def give(self, fd: int) -> None:
         """Root working in another user's store leaves files that this user can still read and replace."""
         if os.geteuid() == 0:
-            found = os.fstat(self.fd)
-            os.fchown(fd, found.st_uid, found.st_gid)
+            state = os.fstat(self.fd)
+            os.fchown(fd, state.st_uid, state.st_gid)
 
     def symlink(self, text: str, name: str) -> None:
         """Make a link."""
@@ -191,9 +191,9 @@ class Held:
         fd = self.open(name, os.O_PATH)  # its mode may keep its own owner from opening it
         try:
             if stat.S_ISREG(os.fstat(fd).st_mode):
-                found, path = os.fstat(self.fd), f"/proc/self/fd/{fd}"
+                state, path = os.fstat(self.fd), f"/proc/self/fd/{fd}"
                 if os.geteuid() == 0:
-                    os.chown(path, found.st_uid, found.st_gid)
+                    os.chown(path, state.st_uid, state.st_gid)
                 os.chmod(path, FILE)
         finally:
             os.close(fd)
@@ -226,10 +226,10 @@ class Held:
     def rmtree(self, name: str) -> None:
         """Remove what has that name, and all in it, as far as that can be; a link goes, what it leads to stays."""
         with suppress(OSError), self._above(name) as (parent, last):
-            found = os.lstat(last, dir_fd=parent)
-            if not stat.S_ISDIR(found.st_mode):
+            state = os.lstat(last, dir_fd=parent)
+            if not stat.S_ISDIR(state.st_mode):
                 os.unlink(last, dir_fd=parent)
-            elif found.st_dev == self._device:
+            elif state.st_dev == self._device:
                 _remove_tree(parent, last, self._device)
 
     def flush(self, name: str = "") -> None:

@@ -175,8 +175,8 @@ def folder_id(path: str) -> tuple[int, int] | None:
     def look() -> tuple[int, int]:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            found = os.fstat(fd)
-            return found.st_dev, found.st_ino
+            stat = os.fstat(fd)
+            return stat.st_dev, stat.st_ino
         finally:
             os.close(fd)
 
@@ -226,14 +226,14 @@ def empty(what: str, path: str, wanted: str) -> AgentError:
 
 def way_up(path: str) -> list[tuple[int, int]]:
     """Which folders an existing folder is in, itself first, the root last."""
-    found: list[tuple[int, int]] = []
+    folders: list[tuple[int, int]] = []
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         while True:
             here = os.fstat(fd)
-            if found and found[-1] == (here.st_dev, here.st_ino):
-                return found
-            found.append((here.st_dev, here.st_ino))
+            if folders and folders[-1] == (here.st_dev, here.st_ino):
+                return folders
+            folders.append((here.st_dev, here.st_ino))
             above = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
             os.close(fd)
             fd = above

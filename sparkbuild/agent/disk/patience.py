@@ -7,6 +7,7 @@ What counts is one question to the file system (see questions.asking): one that 
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -156,8 +157,6 @@ def leave(code: int) -> None:
 
 def silent(question: questions.Question, seconds: float) -> SilentError:
     """The error for a file system that does not answer."""
-    import shlex  # noqa: PLC0415 - only for a message
-
     near = shlex.quote(os.path.dirname(question.path))
     return SilentError(
         f"the file system of {'the source' if question.of_source else 'staged data'} does not answer",

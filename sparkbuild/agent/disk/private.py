@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from contextlib import suppress
 
@@ -21,30 +22,28 @@ def private(path: str, what: str) -> Held:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=place.fd)
         try:
-            found = place.folder(name)
+            folder = place.folder(name)
         except NotADirectoryError:
             raise _not_ours(path, what) from None
-    owner = os.fstat(found.fd)
+    owner = os.fstat(folder.fd)
     if owner.st_uid != os.geteuid():
-        found.close()
+        folder.close()
         raise _not_ours(path, what)
     if stat.S_IMODE(owner.st_mode) != 0o700:
-        os.fchmod(found.fd, 0o700)
-    return found
+        os.fchmod(folder.fd, 0o700)
+    return folder
 
 
 def _not_ours(path: str, what: str) -> AgentError:
     """The error for a folder of ours that somebody else put there."""
-    import pwd  # noqa: PLC0415 - only for a message
-
-    found = os.lstat(path)
-    kind = "a link" if stat.S_ISLNK(found.st_mode) else "a folder" if stat.S_ISDIR(found.st_mode) else "a file"
+    state = os.lstat(path)
+    kind = "a link" if stat.S_ISLNK(state.st_mode) else "a folder" if stat.S_ISDIR(state.st_mode) else "a file"
     with suppress(KeyError):
-        kind += f" of {pwd.getpwuid(found.st_uid).pw_name}"
+        kind += f" of {pwd.getpwuid(state.st_uid).pw_name}"
     return AgentError(
         f"{what} belongs to somebody else",
         where=path,
-        found=f"{kind} (uid {found.st_uid})",
+        found=f"{kind} (uid {state.st_uid})",
         wanted=f"a folder of uid {os.geteuid()}, mode 0700, or nothing yet",
         next=f"on that node: ls -ld {path}; ask its owner, or an administrator, to remove it: nothing behind it was "
         "touched",

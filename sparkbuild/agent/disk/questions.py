@@ -61,7 +61,11 @@ def waited(look: object = None) -> tuple[Question | None, float]:
     """The question that is open for longest (of one look, or of any that was not given up), and for how many seconds;
     (None, 0.0) when none is.
     """
-    asked = [one for one in list(_open.values()) if (one.look is look if look else one.look not in _given_up)]
+    asked = [
+        question
+        for question in list(_open.values())
+        if (question.look is look if look else question.look not in _given_up)
+    ]
     oldest = min(asked, key=attrgetter("since"), default=None)
     return oldest, time.monotonic() - oldest.since if oldest else 0.0
 

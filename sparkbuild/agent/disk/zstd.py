@@ -16,6 +16,11 @@ from typing import IO, Any
 
 from sparkbuild.agent.wire.protocol import AgentError
 
+try:
+    from compression import zstd as _zstd  # type: ignore[import-not-found,unused-ignore]
+except ImportError:
+    _zstd = None
+
 MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK = 1 << 20
 _LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "zstdlibrary.py")
@@ -53,11 +58,7 @@ def _command() -> list[str] | None:
 
 def _own() -> Any:
     """Python's own module, None before 3.14."""
-    try:
-        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415 - from 3.14 on
-    except ImportError:
-        return None
-    return zstd
+    return _zstd
 
 
 def _checked(own: Any, source: IO[bytes]) -> IO[bytes]:

@@ -33,12 +33,12 @@ def main(path: str) -> str:
         given = _Buffer(ctypes.cast(kept, ctypes.c_void_p), len(data), 0)
         full = False
         while given.used < given.size or full:
-            made = _Buffer(ctypes.cast(room, ctypes.c_void_p), len(room), 0)
-            rest = library.ZSTD_decompressStream(stream, ctypes.byref(made), ctypes.byref(given))
+            output = _Buffer(ctypes.cast(room, ctypes.c_void_p), len(room), 0)
+            rest = library.ZSTD_decompressStream(stream, ctypes.byref(output), ctypes.byref(given))
             if library.ZSTD_isError(ctypes.c_size_t(rest)):
                 return str(library.ZSTD_getErrorName(rest).decode())
-            sys.stdout.buffer.write(memoryview(room)[: made.used])
-            full = rest > 0 and made.used == made.size  # there may be more, without more input
+            sys.stdout.buffer.write(memoryview(room)[: output.used])
+            full = rest > 0 and output.used == output.size  # there may be more, without more input
     sys.stdout.buffer.flush()
     return "it ends early" if rest else ""
 

@@ -63,9 +63,9 @@ class Output(NamedTuple):
 
 def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     """The whole environment of a git child; nothing of ours that could change what git does gets into it."""
-    found = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     return {
-        **found,
+        **passed,
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "/bin/false",
@@ -96,13 +96,14 @@ def git(
     extra: dict[str, str] | None = None,
     hold: int = -1,
     reporter: Reporter | None = None,
+    folder: str = "/",
 ) -> Output:
-    """Run git to its end. `hold` is a descriptor that stays open in it: the lock of what it changes, which must last
-    as long as git does, even if this process is killed. `reporter` is told how much was received.
+    """Run git to its end, in `folder`. `hold` is a descriptor that stays open in it: the lock of what it changes, which
+    must last as long as git does, even if this process is killed. `reporter` is told how much was received.
 
     Raises GitError when it ends with an error or says more than `OUTPUT` bytes; AgentError when there is no git.
     """
-    process = start(argv(git_dir, arguments), environment(extra), hold)
+    process = start(argv(git_dir, arguments), environment(extra), hold, folder=folder)
     tail = bytearray()
     watcher = threading.Thread(target=_listen, args=(process.stderr, tail, reporter), daemon=True)
     feeder = threading.Thread(target=_feed, args=(process.stdin, stdin), daemon=True)
@@ -129,7 +130,9 @@ def git(
     return Output(bytes(out))
 
 
-def start(command: list[str], env: dict[str, str], hold: int = -1, *, quiet: bool = False) -> subprocess.Popen[bytes]:
+def start(
+    command: list[str], env: dict[str, str], hold: int = -1, *, quiet: bool = False, folder: str = "/"
+) -> subprocess.Popen[bytes]:
     """Start git, in the agent's own process group: it ends with the agent's caller. `quiet`: nobody reads its stderr.
 
     Raises AgentError without git.
@@ -139,7 +142,7 @@ def start(command: list[str], env: dict[str, str], hold: int = -1, *, quiet: boo
     held = (hold,) if hold >= 0 else ()
     try:
         return subprocess.Popen(  # noqa: S603 - argv is a list, no shell
-            command, stdin=pipe, stdout=pipe, stderr=errors, env=env, pass_fds=held, cwd="/"
+            command, stdin=pipe, stdout=pipe, stderr=errors, env=env, pass_fds=held, cwd=folder
         )
     except FileNotFoundError:
         raise AgentError(
@@ -165,8 +168,8 @@ def _listen(pipe: IO[bytes] | None, tail: bytearray, reporter: Reporter | None) 
     while block := os.read(pipe.fileno(), 1 << 14) if pipe else b"":
         tail += block
         del tail[:-_TAIL]
-        if reporter is not None and (found := _RECEIVED.findall(block)):
-            number, unit = found[-1]
+        if reporter is not None and (counts := _RECEIVED.findall(block)):
+            number, unit = counts[-1]
             reporter.progress("fetch", int(float(number) * _UNITS[unit]), None)
 
 

@@ -155,14 +155,14 @@ class _Export:
 
     def _checked(self, pinned: Source | Submodule, readers: Mapping[str, Objects], what: str) -> Commit:
         """The commit, which must have the locked tree and time."""
-        found = readers[pinned["repository"]].commit(pinned["commit"])
+        commit = readers[pinned["repository"]].commit(pinned["commit"])
         wrong = ""
-        if pinned["tree"] and found.tree != pinned["tree"]:
-            wrong, is_, wanted = "tree", found.tree, pinned["tree"]
-        elif (time := self.source["time"]) and pinned is self.source and found.time != time:
-            wrong, is_, wanted = "time", str(found.time), str(time)
+        if pinned["tree"] and commit.tree != pinned["tree"]:
+            wrong, is_, wanted = "tree", commit.tree, pinned["tree"]
+        elif (time := self.source["time"]) and pinned is self.source and commit.time != time:
+            wrong, is_, wanted = "time", str(commit.time), str(time)
         else:
-            return found
+            return commit
         raise AgentError(
             f"{what}: the commit has another {wrong} than the lock says",
             kind="integrity",
@@ -174,19 +174,19 @@ class _Export:
 
     def _write(self, entries: list[Entry], time: int, content: str) -> SourceReceipt:
         path = os.path.join(self.folder, f"{ARCHIVE}.part")
-        made = write(path, entries, time, self.reporter)
+        archive = write(path, entries, time, self.reporter)
         if self.source["lfs"] == "refused":
             self._refuse(
                 "files that are kept outside of git (LFS)",
-                made.pointers,
+                archive.pointers,
                 f"`{self.source['component']}.lfs=pointers` in the lock takes the pointers instead of the files",
             )
         files = sum(entry.mode != FOLDER for entry in entries)
         return {
             "format": FORMAT,
             "key": self.key,
-            "bytes": made.size,
-            "sha256": made.sha256,
+            "bytes": archive.size,
+            "sha256": archive.sha256,
             "files": files,
             "time": time,
             "pins": self._pins,

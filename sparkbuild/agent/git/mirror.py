@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from urllib.parse import unquote
 
 from sparkbuild.agent.disk.lock import take
 from sparkbuild.agent.git.command import GitError, Output, git, no_such_object, refuse
@@ -142,26 +143,26 @@ class Mirror:
 
     def _is_there(self, commit: str) -> bool:
         try:
-            found = self.git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").text
+            oid = self.git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").text
         except GitError:
             return False
-        if found != commit:
+        if oid != commit:
             what = f"{commit} is not a commit: it is a tag's own object"
-            raise AgentError(what, kind="config", where=self.url, wanted=f"commit {found}", next="correct the lock")
+            raise AgentError(what, kind="config", where=self.url, wanted=f"commit {oid}", next="correct the lock")
         return True
 
     def _missing(self, commit: str, ref: str, advice: str) -> None:
-        found = "it has no such commit"
+        why = "it has no such commit"
         if ref:
             now = resolve(self.refs(ref, f"refs/heads/{ref}", f"refs/tags/{ref}*"), ref)
-            found = (
+            why = (
                 f"`{ref}` is at {now} now, and its history does not hold the commit" if now else f"`{ref}` is gone too"
             )
         raise AgentError(
             f"commit {commit} is not in the repository",
             kind="gone",
             where=self.url,
-            found=found,
+            found=why,
             next=advice or "ask its owner where it went; the lock may be right, and the history rewritten",
         )
 
@@ -180,7 +181,5 @@ def resolve(refs: dict[str, str], ref: str) -> str:
 def absolute(url: str, root: str) -> str:
     """The URL as git takes it: a relative `file:` URL starts from the workspace."""
     if url.startswith("file:") and not url.startswith("file://"):
-        from urllib.parse import unquote  # noqa: PLC0415 - only such URLs need it
-
         return "file://" + os.path.normpath(os.path.join(root, unquote(url[len("file:") :])))
     return url

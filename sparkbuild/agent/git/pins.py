@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shutil
@@ -65,8 +66,8 @@ def _check(request: CheckRequest, reporter: Reporter) -> CheckResult:
             try:
                 git(work, *_FETCH, *filters, *arguments, reporter=reporter)
                 with closing(Objects(work)) as objects:
-                    found = objects.commit(commit)
-                    return {"tree": found.tree, "time": found.time}
+                    there = objects.commit(commit)
+                    return {"tree": there.tree, "time": there.time}
             except GitError as error:
                 if not no_such_object(error):
                     refuse(error, url)
@@ -108,16 +109,14 @@ def _pin(request: PinRequest, reporter: Reporter) -> PinResult:
         if not commit:
             raise _no_such_ref(url, ref, refs)
     mirror.ensure(commit, "" if _COMMIT.fullmatch(ref) else ref)
-    found, submodules = _opened(mirror, commit, Modules(store, root, reporter))
+    pinned, submodules = _opened(mirror, commit, Modules(store, root, reporter))
     news: News = {"subjects": [], "count": 0, "told": ""}
     if old and old != commit:
         news = _since(mirror, old, commit, reporter)
-    return {"commit": commit, "tree": found.tree, "time": found.time, "submodules": submodules, **news}
+    return {"commit": commit, "tree": pinned.tree, "time": pinned.time, "submodules": submodules, **news}
 
 
 def _no_such_ref(url: str, ref: str, refs: dict[str, str]) -> AgentError:
-    import difflib  # noqa: PLC0415 - only for this message
-
     names = {name.removesuffix("^{}").split("/", 2)[2] for name in refs if name.count("/") >= 2}
     near = difflib.get_close_matches(ref, names, n=3, cutoff=0.5)
     wanted = f"did you mean {', '.join(near)}?" if near else f"a branch, a tag or a commit; it has {len(names)} refs"
@@ -154,9 +153,9 @@ class Modules:
 
 def _opened(mirror: Mirror, commit: str, modules: Modules) -> tuple[Commit, list[Submodule]]:
     with closing(Objects(mirror.path)) as objects:
-        found = objects.commit(commit)
-        modules.of(mirror, objects, found.tree, "")
-    return found, sorted(modules.found, key=lambda module: module["path"])
+        opened = objects.commit(commit)
+        modules.of(mirror, objects, opened.tree, "")
+    return opened, sorted(modules.found, key=lambda module: module["path"])
 
 
 def _gitmodules(mirror: Mirror, objects: Objects, tree: str) -> dict[str, str]:

@@ -49,7 +49,7 @@ def walk(objects: Objects, tree: str, modules: Mapping[str, Module]) -> tuple[li
 
     Raises BrokenMirrorError, HostileTreeError, and AgentError for a locked submodule that is not there or another.
     """
-    found: dict[bytes, Entry] = {}
+    entries: dict[bytes, Entry] = {}
     loose: list[Loose] = []
     seen: set[str] = set()
     held = 0
@@ -59,14 +59,14 @@ def walk(objects: Objects, tree: str, modules: Mapping[str, Module]) -> tuple[li
         for item in reader.tree(oid):
             _check_name(item.name, prefix)
             path = prefix + item.name
-            if path in found:
+            if path in entries:
                 raise HostileTreeError(f"{shown(path)} stands there twice")
-            if len(found) >= ENTRIES:
+            if len(entries) >= ENTRIES:
                 raise HostileTreeError(f"it has more than {ENTRIES} files")
             held += _EACH + 2 * len(path)
             if held > _HELD:
-                raise HostileTreeError(f"its {len(found)} files and more have too long paths to be held in memory")
-            found[path] = Entry(path, FOLDER if item.mode == GITLINK else item.mode, item.oid, reader)
+                raise HostileTreeError(f"its {len(entries)} files and more have too long paths to be held in memory")
+            entries[path] = Entry(path, FOLDER if item.mode == GITLINK else item.mode, item.oid, reader)
             if item.mode == FOLDER:
                 todo.append((path + b"/", item.oid, reader))
             elif item.mode == GITLINK:
@@ -86,8 +86,8 @@ def walk(objects: Objects, tree: str, modules: Mapping[str, Module]) -> tuple[li
             found=", ".join(missing),
             next="take its lines out of the lock",
         )
-    _check_links(found)
-    return [found[path] for path in sorted(found)], sorted(loose)
+    _check_links(entries)
+    return [entries[path] for path in sorted(entries)], sorted(loose)
 
 
 def shown(path: bytes) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,12 +15,10 @@ from sparkbuild.agent.disk.files import fsync_folder, read_json
 from sparkbuild.agent.disk.held import remove, remove_tree, rename
 from sparkbuild.agent.store import layerstore
 from sparkbuild.agent.store.kept import sha256_of
-from sparkbuild.agent.wire.lanelabels import KEY
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.docker.engine import Dockerd
-    from sparkbuild.agent.wire.images import ArchiveAbsent, ArchiveFact, ArchiveQuery, Builder, BuildResult, OtherKey
+    from sparkbuild.agent.wire.images import ArchiveAbsent, ArchiveFact, ArchiveQuery, OtherKey
     from sparkbuild.agent.wire.receipts import ArchiveReceipt
 
 RECEIPT_FORMAT = "sparkbuild-archive/v2"
@@ -78,51 +75,16 @@ def _problem(store: str, folder: str, receipt: ArchiveReceipt) -> tuple[str, int
 
 def _add_built(query: ArchiveQuery, fact: ArchiveAbsent) -> None:
     """Add what is seen of docker where an image is to be built."""
+    from sparkbuild.agent.docker.built import built_here, engine_of  # noqa: PLC0415 - only a build node asks docker
+
     fact["engine"] = engine_of(query["docker"])
-    image = None if "silent" in fact["engine"] else _in_docker(query)
+    image = None if "silent" in fact["engine"] else built_here(query["docker"], query["reference"], query["key"])
     if image is None:
         return
     fact["built"] = True
     stored = all(os.path.exists(layerstore.path_of(query["store"], digest)) for digest in image["layers"])
     if stored and "bytes" not in fact:  # how big a layer is, docker does not say
         fact["bytes"] = 0
-
-
-def _in_docker(query: ArchiveQuery) -> BuildResult | None:
-    from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError  # noqa: PLC0415 - only for what is built
-
-    try:
-        return built(Dockerd(query["docker"] or SOCKET), query["reference"], query["key"])
-    except DockerdError:
-        return None
-
-
-def built(engine: Dockerd, reference: str, key: str) -> BuildResult | None:
-    """The layers and gates of an image that was built here, by its labels; None when docker does not have it so."""
-    from sparkbuild.agent.docker.engine import layers_of  # noqa: PLC0415 - only for what is built
-
-    found = engine.image(reference)
-    labels = ((found or {}).get("Config") or {}).get("Labels") or {}
-    if found is None or labels.get(KEY) != key:
-        return None
-    layers = layers_of(found)
-    try:
-        gates = json.loads(labels["sparkbuild.gates"])
-    except (KeyError, ValueError, RecursionError):
-        return None
-    listed = json.dumps(layers, sort_keys=True, separators=(",", ":"))
-    return {"layers": layers, "gates": gates} if labels.get("sparkbuild.layers") == listed else None
-
-
-def engine_of(socket: str) -> Builder:
-    """What this node's docker builds for."""
-    from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError  # noqa: PLC0415 - only for what is built
-    from sparkbuild.agent.docker.images import architecture_of  # noqa: PLC0415 - as above
-
-    try:
-        return {"architecture": architecture_of(Dockerd(socket or SOCKET))}
-    except DockerdError as error:
-        return {"silent": error.problem, "next": error.fields["next"]}
 
 
 def finish(part: str, folder: str, reporter: Reporter) -> None:
@@ -177,13 +139,13 @@ def _remove_former(folder: str) -> int:
 
 def _prune(base: str, current: str, reporter: Reporter) -> None:
     """Old images go, their receipts stay: they say which layers an image has that is still on a node."""
-    found = {}
+    times = {}
     for entry in os.listdir(base):
         folder = os.path.join(base, entry)
         receipt = read_receipt(folder)
         if folder != current and receipt is not None and os.path.exists(config_of(folder)):
-            found[folder] = receipt["at"]
-    for folder in sorted(found, key=lambda entry: found[entry], reverse=True)[KEEP - 1 :]:
+            times[folder] = receipt["at"]
+    for folder in sorted(times, key=lambda entry: times[entry], reverse=True)[KEEP - 1 :]:
         reporter.log(f"removing the old image {os.path.basename(folder)}")
         with suppress(FileNotFoundError):
             remove(config_of(folder))
@@ -195,20 +157,20 @@ def read_receipt(folder: str) -> ArchiveReceipt | None:
     return cast("ArchiveReceipt", receipt) if receipt is not None and _is_receipt(receipt) else None
 
 
-def _is_receipt(found: Mapping[str, object]) -> bool:
+def _is_receipt(receipt: Mapping[str, object]) -> bool:
     """Whether a receipt has what is read of it, each of its kind."""
-    layers, sizes, at = found.get("layers"), found.get("sizes"), found.get("at")
-    if found.get("format") != RECEIPT_FORMAT or not isinstance(layers, list) or not isinstance(sizes, list):
+    layers, sizes, at = receipt.get("layers"), receipt.get("sizes"), receipt.get("at")
+    if receipt.get("format") != RECEIPT_FORMAT or not isinstance(layers, list) or not isinstance(sizes, list):
         return False
-    if not all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in layers) or len(layers) != len(sizes):
+    if not all(isinstance(value, str) and _DIGEST.fullmatch(value) for value in layers) or len(layers) != len(sizes):
         return False
-    numbers = [*sizes, found.get("bytes")]
+    numbers = [*sizes, receipt.get("bytes")]
     return (
-        all(type(one) is int and one >= 0 for one in numbers)
+        all(type(value) is int and value >= 0 for value in numbers)
         and type(at) in (int, float)
-        and isinstance(found.get("gates"), list)
-        and isinstance(found.get("parts"), dict)
-        and all(isinstance(found.get(name), str) for name in ("key", "config"))
+        and isinstance(receipt.get("gates"), list)
+        and isinstance(receipt.get("parts"), dict)
+        and all(isinstance(receipt.get(name), str) for name in ("key", "config"))
     )
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.lock import locked
+from sparkbuild.agent.docker.built import built, engine_of
 from sparkbuild.agent.docker.bydigest import have
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import SOCKET, layers_of
 from sparkbuild.agent.docker.program import find
-from sparkbuild.agent.image.archives import built, engine_of
 from sparkbuild.agent.image.buildkit import BuildKit
 from sparkbuild.agent.image.gates import failure, run_gates, sweep
 from sparkbuild.agent.store.kept import sha256_of
@@ -52,9 +52,9 @@ class _Build:
     def run(self) -> BuildResult:
         request = self.request
         part = request["reference"] + PART
-        if not request["force"] and (found := built(self.engine, request["reference"], request["key"])):
+        if not request["force"] and (image := built(self.engine, request["reference"], request["key"])):
             self.reporter.log(f"{request['reference']} is in docker as it was built: nothing is built")
-            return found
+            return image
         context = check_context(request)
         have_base(self.engine, request, self.reporter)
         sweep(self.client, request["name"])
@@ -71,10 +71,10 @@ class _Build:
 
     def _check(self, part: str) -> list[str]:
         """The layers of what was built; no secret may be in what everybody can read of it."""
-        found = self.engine.image(part)
-        if found is None:
+        image = self.engine.image(part)
+        if image is None:
             raise AgentError(f"docker built {part}, and does not have it", kind="node", next="run again")
-        text = json.dumps([found, self.engine.rows(f"/images/{part}/history")], ensure_ascii=False)
+        text = json.dumps([image, self.engine.rows(f"/images/{part}/history")], ensure_ascii=False)
         for name, value in self.request["secrets"].items():
             if value and json.dumps(value, ensure_ascii=False)[1:-1] in text:
                 raise AgentError(
@@ -83,15 +83,15 @@ class _Build:
                     wanted=f"RUN --mount=type=secret,id={name} and the file /run/secrets/{name}",
                     next="nothing was kept but docker's build cache: `docker builder prune` removes that",
                 )
-        if found.get("Architecture") != self.request["architecture"]:
+        if image.get("Architecture") != self.request["architecture"]:
             raise AgentError(
                 f"image {self.request['name']} came out for another architecture",
                 kind="config",
-                found=str(found.get("Architecture")),
+                found=str(image.get("Architecture")),
                 wanted=self.request["architecture"],
                 next="set `platform` and `build_node` in image.toml",
             )
-        return layers_of(found)
+        return layers_of(image)
 
     def _label(self, part: str, layers: list[str], gates: list[GateResult]) -> None:
         request = self.request
@@ -103,8 +103,8 @@ class _Build:
             "sparkbuild.gates": _text(gates),
         }
         self.kit.label(part, request["reference"], labels)
-        found = self.engine.image(request["reference"]) or {}
-        if layers_of(found) != layers:
+        image = self.engine.image(request["reference"]) or {}
+        if layers_of(image) != layers:
             self.engine.untag(request["reference"])
             raise AgentError(
                 "docker changed the image's layers while it was labelled", kind="integrity", next="run again"
@@ -129,13 +129,13 @@ def check_engine(request: BuildRequest | ReproRequest) -> None:
 def check_context(request: BuildRequest | ReproRequest) -> str:
     """The path of the context, which is what was made."""
     path = inside(request["store"], request["context"])
-    found = sha256_of(path)
-    if found != request["sha256"]:
+    sha256 = sha256_of(path)
+    if sha256 != request["sha256"]:
         raise AgentError(
             "the build context is not what was made",
             kind="integrity",
             where=path,
-            found=f"sha256 {found}",
+            found=f"sha256 {sha256}",
             wanted=f"sha256 {request['sha256']}",
             next="run again: it is made anew",
         )

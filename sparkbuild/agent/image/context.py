@@ -8,7 +8,6 @@ import base64
 import os
 import secrets
 import shutil
-import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from sparkbuild.agent.disk import opentar
 from sparkbuild.agent.disk.files import fsync_folder, inside, keep_owner, read_json
 from sparkbuild.agent.disk.held import remove_tree, rename
+from sparkbuild.agent.git.command import GitError, git
 from sparkbuild.agent.image.contexttar import ContextTar, file_at, file_of
 from sparkbuild.agent.image.layer import checked
 from sparkbuild.agent.store.artifacts import path_of
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _CONTEXT = "context.tar"
 _OLD = 24 * 3600.0  # seconds
-_KEPT_ENV = ("PATH", "HOME", "LANG")
 
 
 def run(request: ContextRequest | DiscardRequest, reporter: Reporter) -> ContextResult | Discarded:
@@ -90,24 +89,24 @@ def _make(request: ContextRequest, part: str, reporter: Reporter) -> tuple[str, 
             tar.add(f"files/{name}", file_of(content, executable=content.startswith(b"#!")))
         for artifact in request["artifacts"]:
             path = path_of(request["store"], artifact["sha256"], artifact["filename"])
-            found = sha256_of(path)
-            if found != artifact["sha256"]:
-                raise _changed(artifact["filename"], path, found, artifact["sha256"])
+            sha256 = sha256_of(path)
+            if sha256 != artifact["sha256"]:
+                raise _changed(artifact["filename"], path, sha256, artifact["sha256"])
             tar.add(f"artifacts/{artifact['filename']}", file_at(path))
         for source in request["sources"]:
             _add_source(tar, request["store"], source, work, held)
-        made = tar.write(os.path.join(part, _CONTEXT), reporter)
+        written = tar.write(os.path.join(part, _CONTEXT), reporter)
     remove_tree(work)
-    return made
+    return written
 
 
 def _add_source(tar: ContextTar, store: str, source: ContextSource, work: str, held: ExitStack) -> None:
     """Add a source; what must stay open until the context is written is given to `held`."""
     path = inside(store, source["archive"])
     wanted = str((read_json(os.path.join(os.path.dirname(path), "receipt.json")) or {}).get("sha256", ""))
-    found = sha256_of(path)
-    if found != wanted:
-        raise _changed(f"source {source['component']}", path, found, wanted or "a receipt")
+    sha256 = sha256_of(path)
+    if sha256 != wanted:
+        raise _changed(f"source {source['component']}", path, sha256, wanted or "a receipt")
     prefix = f"sources/{source['component']}"
     if not source["patches"]:
         archive = held.enter_context(_open(path))
@@ -152,27 +151,16 @@ def _apply(patch: NamedPatch, component: str, folder: str) -> None:
     """`git apply` of one patch. It must not take the folder for a part of a repository that it lies in: it would then
     leave out, in silence, what that does not have.
     """
-    env = {name: os.environ[name] for name in _KEPT_ENV if name in os.environ}
-    env |= {
-        "GIT_CEILING_DIRECTORIES": os.path.dirname(folder),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-    }
-    done = subprocess.run(
-        ["git", "apply", "--whitespace=nowarn", "-"],  # noqa: S607 - as found on PATH, like the git of sources
-        cwd=folder,
-        env=env,
-        input=base64.b64decode(patch["text"]),
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
+    text, ceiling = base64.b64decode(patch["text"]), {"GIT_CEILING_DIRECTORIES": os.path.dirname(folder)}
+    try:
+        git("", "apply", "--whitespace=nowarn", "-", stdin=text, extra=ceiling, folder=folder)
+    except GitError as error:
         raise AgentError(
             f"{patch['name']} does not fit source {component}",
             kind="config",
-            found=done.stderr.decode(errors="replace").strip()[-1000:],
+            found=error.text[-1000:],
             next="make the patch anew for this source, or take it out of image.toml",
-        )
+        ) from error
 
 
 def _refuse_ways_out(folder: str, component: str) -> None:
@@ -197,12 +185,12 @@ def _walk(folder: str) -> Iterator[str]:
             yield os.path.relpath(os.path.join(base, name), folder)
 
 
-def _changed(what: str, path: str, found: str, wanted: str) -> AgentError:
+def _changed(what: str, path: str, sha256: str, wanted: str) -> AgentError:
     return AgentError(
         f"{what} is not what the lock pins",
         kind="integrity",
         where=path,
-        found=f"sha256 {found}",
+        found=f"sha256 {sha256}",
         wanted=f"sha256 {wanted}",
         next="remove the file and run again; nothing was built from it",
     )

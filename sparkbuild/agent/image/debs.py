@@ -49,9 +49,9 @@ def add_package(layer: Layer, path: str, sha256: str, architecture: str, work: s
     """
     origin = os.path.basename(path)
     with open(path, "rb") as file:
-        found = digest_of(file).hexdigest()
-        if found != sha256:
-            raise refused("it is not what the lock pins", origin, f"sha256 {found}")
+        digest = digest_of(file).hexdigest()
+        if digest != sha256:
+            raise refused("it is not what the lock pins", origin, f"sha256 {digest}")
         try:
             members = _members(file, origin)
             _check(_unpacked(file, members, "control.tar", origin), architecture, origin)
@@ -90,7 +90,7 @@ def _members(file: IO[bytes], origin: str) -> dict[str, tuple[int, int]]:
     file.seek(0)
     if file.read(8) != b"!<arch>\n":
         raise refused("it is no Debian package", origin, "no `ar` archive")
-    found: dict[str, tuple[int, int]] = {}
+    members: dict[str, tuple[int, int]] = {}
     while (place := file.tell()) < end:
         head = file.read(60)
         if len(head) < 60 or head[58:] != b"`\n" or not head[48:58].strip().isdigit():
@@ -98,9 +98,9 @@ def _members(file: IO[bytes], origin: str) -> dict[str, tuple[int, int]]:
         size, start = int(head[48:58]), file.tell()
         if start + size > end:
             raise ValueError("it ends early")
-        found[head[:16].decode("latin-1").strip().rstrip("/")] = (start, size)
+        members[head[:16].decode("latin-1").strip().rstrip("/")] = (start, size)
         file.seek(start + size + size % 2)
-    return found
+    return members
 
 
 def _unpack(
@@ -141,17 +141,19 @@ def _unpacked(file: IO[bytes], members: dict[str, tuple[int, int]], wanted: str,
 def _check(control: bytes, architecture: str, origin: str) -> None:
     """The package must be for the image's architecture, or for all."""
     with opentar.opened(io.BytesIO(control)) as tar:
-        member = next((one for one in tar if one.name in {"control", "./control"} and one.isreg()), None)
+        member = next((entry for entry in tar if entry.name in {"control", "./control"} and entry.isreg()), None)
         text = tar.extractfile(member) if member is not None and member.size < _CONTROL else None
         if text is None:
             raise ValueError("no control file")
         fields = text.read().decode(errors="replace").splitlines()
-    found = next((line.partition(":")[2].strip() for line in fields if line.startswith("Architecture:")), "")
-    if found not in {architecture, "all"}:
+    package_architecture = next(
+        (line.partition(":")[2].strip() for line in fields if line.startswith("Architecture:")), ""
+    )
+    if package_architecture not in {architecture, "all"}:
         raise AgentError(
             f"{origin} is for another architecture than the image",
             kind="config",
-            found=found or "none named",
+            found=package_architecture or "none named",
             wanted=architecture,
             next="pin the package for the image's platform",
         )

@@ -52,16 +52,16 @@ def run(request: ExportRequest, reporter: Reporter) -> ExportResult:
 
 def _export(request: ExportRequest, part: str, reporter: Reporter) -> ArchiveReceipt:
     engine = DockerWork(request["docker"] or SOCKET, timeout=3600.0)  # before the first byte, docker copies all of it
-    found = engine.image(request["reference"])
-    labels = ((found or {}).get("Config") or {}).get("Labels") or {}
-    if found is None or (labels.get(KEY) != request["key"] and not request.get("prebuilt")):
+    inspected = engine.image(request["reference"])
+    labels = ((inspected or {}).get("Config") or {}).get("Labels") or {}
+    if inspected is None or (labels.get(KEY) != request["key"] and not request.get("prebuilt")):
         raise AgentError(
             f"{request['reference']} is not in docker as it was built",
             kind="integrity",
-            found=f"key {labels.get('sparkbuild.key', 'none')}" if found else "no such image",
+            found=f"key {labels.get('sparkbuild.key', 'none')}" if inspected else "no such image",
             next="run again: it is built anew",
         )
-    layers = layers_of(found)
+    layers = layers_of(inspected)
     if not layers:
         raise AgentError(
             f"docker has {request['reference']} without all of its content",
@@ -72,7 +72,7 @@ def _export(request: ExportRequest, part: str, reporter: Reporter) -> ArchiveRec
     remove_tree(work)
     os.makedirs(work)
     try:
-        total = int(found.get("Size") or 0)
+        total = int(inspected.get("Size") or 0)
         image = saved(
             engine, request["reference"], set(layers), work, lambda done: reporter.progress("save", done, total)
         )
@@ -92,7 +92,7 @@ def _export(request: ExportRequest, part: str, reporter: Reporter) -> ArchiveRec
         "layers": layers,
         "sizes": sizes,
         "config": f"sha256:{hashlib.sha256(image.config).hexdigest()}",
-        "architecture": str(found["Architecture"]),
+        "architecture": str(inspected["Architecture"]),
         "gates": request["gates"],
         "bytes": sum(sizes),
         "at": time.time(),

@@ -24,9 +24,9 @@ _READ = 4 << 20  # bytes of its output, from the end, in which the expected text
 
 def sweep(client: Client, name: str) -> None:
     """Remove containers of gates that an interrupted build left."""
-    found = client.run(["ps", "--all", "--quiet", "--filter", f"label={LABEL}={name}"]).stdout.split()
-    if found:
-        client.run(["rm", "--force", *found])
+    containers = client.run(["ps", "--all", "--quiet", "--filter", f"label={LABEL}={name}"]).stdout.split()
+    if containers:
+        client.run(["rm", "--force", *containers])
 
 
 def run_gates(client: Client, name: str, image: str, gates: Sequence[Gate], reporter: Reporter) -> list[GateResult]:

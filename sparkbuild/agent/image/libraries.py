@@ -30,10 +30,10 @@ LINES = 12  # of a traceback: the last ones say what was wrong
 
 def advice(said: str) -> str:
     """The next command after a program said that it lacks a library; "" when it said nothing of the kind."""
-    found = _MISSING.search(said)
-    if found is None:
+    missing = _MISSING.search(said)
+    if missing is None:
         return ""
-    name = found.group(1)
+    name = missing.group(1)
     if _NVIDIA.match(name):
         return f"{name} comes with NVIDIA's driver: install that on this node, or name another build node"
     package = _PACKAGES.get(name)

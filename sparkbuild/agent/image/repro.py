@@ -52,39 +52,39 @@ def run(request: ReproRequest, reporter: Reporter) -> ReproResult:
 
 
 def _compared(engine: DockerWork, tags: list[str], layers: list[list[str]], reporter: Reporter) -> ReproResult:
-    one, two = layers
+    first_layers, second_layers = layers
     different: list[LayerDifference] = []
-    if one != two:
+    if first_layers != second_layers:
         indexes = [
             _index(engine, tag, set(own) - set(other), reporter)
-            for tag, own, other in ((tags[0], one, two), (tags[1], two, one))
+            for tag, own, other in ((tags[0], first_layers, second_layers), (tags[1], second_layers, first_layers))
         ]
-        for number in range(max(len(one), len(two))):
+        for number in range(max(len(first_layers), len(second_layers))):
             first, second = (own[number] if number < len(own) else "" for own in layers)
             if first != second:
                 files = differences(indexes[0].get(first, {}), indexes[1].get(second, {}))
                 dated = sum(file["folder"] and file["how"] == ["mtime"] for file in files)
                 different.append({"number": number + 1, "count": len(files), "dated": dated, "files": files[:MOST]})
-    return {"layers": len(one), "different": different}
+    return {"layers": len(first_layers), "different": different}
 
 
-def differences(one: dict[str, Row], two: dict[str, Row]) -> list[FileDifference]:
+def differences(first: dict[str, Row], second: dict[str, Row]) -> list[FileDifference]:
     """The files that two layers do not have in common, and how they differ."""
-    found: list[FileDifference] = []
-    for path in sorted({*one, *two}):
-        if path not in one or path not in two:
-            found.append({"path": path, "how": ["added" if path not in one else "removed"], "folder": False})
-        elif one[path] != two[path]:
+    files: list[FileDifference] = []
+    for path in sorted({*first, *second}):
+        if path not in first or path not in second:
+            files.append({"path": path, "how": ["added" if path not in first else "removed"], "folder": False})
+        elif first[path] != second[path]:
             names = ("type", "mode", "content", "content", "mtime")
-            pairs = zip(names, one[path], two[path], strict=True)
+            pairs = zip(names, first[path], second[path], strict=True)
             how = list(dict.fromkeys(name for name, a, b in pairs if a != b))
-            found.append({"path": path, "how": how, "folder": one[path][0].startswith(_FOLDER)})
-    return found
+            files.append({"path": path, "how": how, "folder": first[path][0].startswith(_FOLDER)})
+    return files
 
 
 def _index(engine: DockerWork, tag: str, wanted: set[str], reporter: Reporter) -> dict[str, dict[str, Row]]:
     """The files of the layers that are wanted, by diff id."""
-    found = {}
+    rows_by_layer = {}
     with open_save(engine, tag, lambda done: reporter.progress("compare", done, None)) as image:
         for member in image:
             content = image.extractfile(member) if member.isreg() and is_layer(member.name) else None
@@ -98,8 +98,8 @@ def _index(engine: DockerWork, tag: str, wanted: set[str], reporter: Reporter) -
             layer.drain()
             digest = f"sha256:{layer.digest.hexdigest()}"
             if digest in wanted:
-                found[digest] = rows
-    return found
+                rows_by_layer[digest] = rows
+    return rows_by_layer
 
 
 def rows_of(file: Any) -> dict[str, Row]:

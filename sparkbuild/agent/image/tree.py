@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,7 +10,7 @@ from stat import S_IFLNK, S_IFMT, S_IFREG
 
 from sparkbuild.agent.disk.files import read_json, write_json
 from sparkbuild.agent.disk.held import is_path
-from sparkbuild.agent.store.kept import sha256_of
+from sparkbuild.agent.store.kept import digest_of, sha256_of
 
 _RECORDS = ("tree.json", "stamps.json", "receipt.json")
 
@@ -73,9 +74,7 @@ def _files(folder: str) -> Iterator[str]:
 def _digest(path: str) -> str:
     """sha256 of a file; of the text of a link, which is what decides where it leads."""
     if os.path.islink(path):
-        import hashlib  # noqa: PLC0415 - a stamp stands for the content on most looks
-
-        return "link:" + hashlib.sha256(os.readlink(path).encode()).hexdigest()
+        return f"link:{digest_of(io.BytesIO(os.readlink(path).encode())).hexdigest()}"
     return sha256_of(path)
 
 

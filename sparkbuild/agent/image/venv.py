@@ -120,7 +120,7 @@ def _build(request: VenvRequest, part: str, reporter: Reporter) -> int:
 
 def _create(request: VenvRequest, part: str, env: dict[str, str]) -> None:
     """An empty environment, with pip."""
-    made = subprocess.run(  # noqa: S603 - argv is a list, no shell
+    process = subprocess.run(  # noqa: S603 - argv is a list, no shell
         [sys.executable, "-m", "venv", part],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -128,8 +128,8 @@ def _create(request: VenvRequest, part: str, env: dict[str, str]) -> None:
         check=False,
         env=os.environ | env,
     )
-    if made.returncode:
-        said = (made.stdout + made.stderr).strip()
+    if process.returncode:
+        said = (process.stdout + process.stderr).strip()
         disk = os.statvfs(part)
         if disk.f_bavail * disk.f_frsize < _LEAST:  # it does not say so itself
             raise AgentError(

@@ -31,14 +31,14 @@ def observe(query: ArtifactQuery) -> ArtifactFact | ArtifactAbsent:
 
 def keep_if_right(part: str, sha256: str, title: str, pinned: str) -> None:
     """Remove what was fetched when it is not what is pinned, and raise AgentError, kind "integrity"."""
-    found = sha256_of(part)
-    if found != sha256:
+    fetched = sha256_of(part)
+    if fetched != sha256:
         os.unlink(part)
         raise AgentError(
             f"what was fetched is not what {pinned} pins",
             kind="integrity",
             where=title,
-            found=f"sha256 {found}",
+            found=f"sha256 {fetched}",
             wanted=f"sha256 {sha256}",
             next=f"find out who changed it before you change its sha256 in {pinned}; nothing was kept",
         )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+import urllib.error
+import urllib.request
 from errno import EDQUOT, ENOSPC
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -21,8 +25,6 @@ def download(url: str, root: str, part: str, reporter: Reporter, pinned: str) ->
     Errors: kind "gone" when it is not there, "node" when it cannot be had; what came so far stays in `part`. OSError
     for the disk's own.
     """
-    from urllib.parse import unquote, urlsplit  # noqa: PLC0415 - most runs fetch nothing
-
     parts = urlsplit(url)
     if parts.scheme == "file":
         _copy(inside(root, unquote(parts.path)), part, reporter, pinned)
@@ -36,10 +38,6 @@ def download(url: str, root: str, part: str, reporter: Reporter, pinned: str) ->
 
 def _get(url: str, part: str, done: int, reporter: Reporter, pinned: str) -> tuple[int, int | None]:
     """Bytes there are now, and bytes there should be (None when the server does not say)."""
-    import http.client  # noqa: PLC0415 - costs 40 ms, and most runs fetch nothing
-    import urllib.error  # noqa: PLC0415
-    import urllib.request  # noqa: PLC0415
-
     ask = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})  # noqa: S310 - http(s) by the lock's check
     size = done
     try:

@@ -62,8 +62,8 @@ def _wheel(request: FetchRequest, folder: str, part: str, reporter: Reporter) ->
         lines = pip(
             argv, work, reporter, f"download {request['wheel']}", {"TMPDIR": work}, remote=bool(request.get("remote"))
         )
-        found = os.path.join(work, os.path.basename(request["filename"]))
-        if not os.path.isfile(found):
+        wheel = os.path.join(work, os.path.basename(request["filename"]))
+        if not os.path.isfile(wheel):
             names = ", ".join(sorted(name for name in os.listdir(work) if name.endswith(".whl")))
             raise AgentError(
                 f"{request['wheel']} is not the file that the lock names",
@@ -72,6 +72,6 @@ def _wheel(request: FetchRequest, folder: str, part: str, reporter: Reporter) ->
                 wanted=request["filename"],
             )
         reporter.log("\n".join(lines[-3:]))
-        os.replace(found, part)
+        os.replace(wheel, part)
     finally:
         shutil.rmtree(work, ignore_errors=True)

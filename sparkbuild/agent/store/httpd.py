@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -131,6 +132,4 @@ def _read(caller: socket.socket, patience: float) -> Request | None:
 
 
 def _timeval(seconds: float) -> bytes:
-    import struct  # noqa: PLC0415
-
     return struct.pack("@ll", int(seconds), 0)

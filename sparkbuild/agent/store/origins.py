@@ -59,15 +59,17 @@ def _one(url: str, pinned: str, request: FetchRequest, part: str, reporter: Repo
 
 def _refusal(failed: list[_Failed], sha256: str, *, remote: bool) -> AgentError:
     """Why it cannot be had, as one error."""
-    unreached = all(one.error.fields["kind"] == "node" and is_unreached(one.error.fields["found"]) for one in failed)
+    unreached = all(
+        failure.error.fields["kind"] == "node" and is_unreached(failure.error.fields["found"]) for failure in failed
+    )
     error = failed[0].error
     if len(failed) > 1:
-        kinds = {one.error.fields["kind"] for one in failed}
-        places = " or ".join(dict.fromkeys(one.pinned for one in failed))
+        kinds = {failure.error.fields["kind"] for failure in failed}
+        places = " or ".join(dict.fromkeys(failure.pinned for failure in failed))
         error = AgentError(
             f"none of the {len(failed)} URLs of this file gives it",
             kind=kinds.pop() if len(kinds) == 1 else "node",
-            where="; ".join(dict.fromkeys(one.pinned for one in failed)),
+            where="; ".join(dict.fromkeys(failure.pinned for failure in failed)),
             found="\n".join(map(str, failed)),
             wanted=f"sha256 {sha256} from one of them",
             next=f"correct one of these URLs, in {places}; what only had trouble: run again, it goes on where it was",

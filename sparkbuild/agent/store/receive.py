@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 import time
@@ -12,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 from sparkbuild.agent.disk.files import fsync_folder, keep_owner
-from sparkbuild.agent.disk.lock import is_still
+from sparkbuild.agent.disk.lock import is_still, take
 from sparkbuild.agent.store.blobs import PART, is_whole, path_of
 from sparkbuild.agent.store.kept import resumed
 from sparkbuild.agent.wire.protocol import AgentError
@@ -82,7 +81,7 @@ class Receiver:
         """The part, locked. It may get its name, or go away, while its lock is waited for."""
         while True:
             fd = os.open(f"{path}{PART}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            take(fd)
             if is_whole(self._folder, sha256, size):
                 if os.fstat(fd).st_nlink and os.fstat(fd).st_size == 0:
                     os.unlink(f"{path}{PART}")  # made just now, for a blob that is there

@@ -71,7 +71,7 @@ VENV: Verb[VenvAsk, Bytes] = Verb("venv", Bytes)
 # -- docker images in a store ----------------------------------------------------------------------------------------
 
 
-class Builder(TypedDict, total=False):
+class BuildEngine(TypedDict, total=False):
     """What docker on a build node makes images for; or why it cannot be asked, and what to do."""
 
     architecture: str
@@ -106,7 +106,7 @@ class ArchiveAbsent(Absent, total=False):
 
     bytes: int
     other: OtherKey | None
-    engine: Builder
+    engine: BuildEngine
     built: bool
 
 
