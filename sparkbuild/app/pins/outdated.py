@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
 from sparkbuild.agent.wire.store import REFS, RefsAsk
-from sparkbuild.app.session import Session
 from sparkbuild.core.errors import SparkbuildError, UpstreamError
 from sparkbuild.core.run import call
-from sparkbuild.nodes.cluster import LOCAL
+from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.upstream import versions
 from sparkbuild.upstream.registry import Registry
 from sparkbuild.workspace.locks.baseimage import BaseImage
@@ -65,13 +65,15 @@ class _Found(msgspec.Struct, frozen=True):
     refs: tuple[str, ...] = ()
 
 
-def look(here: Session, locks: Iterable[SourceLock], images: Mapping[str, Reference]) -> list[Row]:
+def look(root: Path, nodes: Nodes, locks: Iterable[SourceLock], images: Mapping[str, Reference]) -> list[Row]:
     """The rows of all components that have versions, in the order of the locks, then those of the `images` of recipes,
     by `serve:NAME`. Files by URL have none: no row.
     """
     questions: list[Callable[[], Row]] = []
     for lock in locks:
-        questions += [partial(_row, lock, name, "git", partial(_git, here, lock, name)) for name in lock.sources()]
+        questions += [
+            partial(_row, lock, name, "git", partial(_git, root, nodes, lock, name)) for name in lock.sources()
+        ]
         questions += [partial(_row, lock, name, "image", partial(_image, lock, name)) for name in lock.images()]
         wheels = [name for name in lock.artifacts() if f"{name}.wheel.name" in lock.values]
         questions += [partial(_row, lock, name, "wheel", partial(_wheel, lock, name)) for name in wheels]
@@ -119,10 +121,10 @@ def _place(lock: SourceLock, name: str, kind: str) -> tuple[str, str]:
     return f"package index, {values[f'{name}.wheel.name']}", values.get(f"{name}.wheel.version", "")
 
 
-def _git(here: Session, lock: SourceLock, name: str) -> _Found:
+def _git(root: Path, nodes: Nodes, lock: SourceLock, name: str) -> _Found:
     source = lock.source(name)
-    request = RefsAsk(root=str(here.root), action="refs", url=source.repository)
-    return compare(source, call(here.nodes.agent(LOCAL), REFS, request)["refs"])
+    request = RefsAsk(root=str(root), action="refs", url=source.repository)
+    return compare(source, call(nodes.agent(LOCAL), REFS, request)["refs"])
 
 
 def compare(source: GitSource, refs: dict[str, str]) -> _Found:

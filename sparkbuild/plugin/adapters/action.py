@@ -19,8 +19,8 @@ from typing import Any
 from doit.action import BaseAction
 from doit.exceptions import TaskError, TaskFailed
 
-from sparkbuild.app.session import Session, session
-from sparkbuild.app.stagechoice import FORCE
+from sparkbuild.app.opened import Opened
+from sparkbuild.app.work import Cost
 from sparkbuild.core import child
 from sparkbuild.core.errors import (
     ChildError,
@@ -35,6 +35,7 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, UNKNOWN, Verdict, closure
 from sparkbuild.core.run import Kind, Run
 from sparkbuild.core.state import Made
+from sparkbuild.plugin.adapters.current import opened
 
 
 class Unsure(TaskFailed):  # type: ignore[misc]
@@ -58,8 +59,8 @@ class _Action(BaseAction, ABC):  # type: ignore[misc]
     def execute(self, out: Any = None, err: Any = None) -> Any:
         """Do it; a failure is returned, a stop (Interrupted) is raised."""
         del out, err
-        here = session()
-        log = here.runlog.task_log(self.task.name)
+        here = opened()
+        log = here.work.runlog.task_log(self.task.name)
         start = time.time()
         try:
             self.work(here, log)
@@ -68,7 +69,7 @@ class _Action(BaseAction, ABC):  # type: ignore[misc]
             return Unsure(str(error)) if isinstance(error, UnsureError) else TaskFailed(str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours: the user gets one line, the log gets the rest
             text = traceback.format_exc()
-            message = f"{type(error).__name__}: {error}\n  where:  {here.relative(log)} has the traceback"
+            message = f"{type(error).__name__}: {error}\n  where:  {here.catalog.relative(log)} has the traceback"
             try:
                 log.parent.mkdir(parents=True, exist_ok=True)
                 with log.open("a", encoding="utf-8") as file:
@@ -79,19 +80,21 @@ class _Action(BaseAction, ABC):  # type: ignore[misc]
             return TaskError(message)
         return None
 
-    def check(self, here: Session) -> None:
+    def check(self, here: Opened) -> None:
         """Look at the task's arguments, before any task of the run begins; raises SparkbuildError for wrong ones. For
         an action of a task that takes some.
         """
 
     @abstractmethod
-    def work(self, here: Session, log: Path) -> None:
+    def work(self, here: Opened, log: Path) -> None:
         """The action itself; raises SparkbuildError to fail."""
 
-    def _failed(self, here: Session, log: Path, start: float, message: str) -> None:
+    def _failed(self, here: Opened, log: Path, start: float, message: str) -> None:
         seconds = round(time.time() - start, 3)
         with suppress(StateError):  # the failure itself is what is to be heard
-            here.runlog.write("failed", task=self.task.name, seconds=seconds, error=message, log=here.relative(log))
+            here.work.runlog.write(
+                "failed", task=self.task.name, seconds=seconds, error=message, log=here.catalog.relative(log)
+            )
 
 
 def came_with(goal: Goal, made: Mapping[str, Any]) -> str:
@@ -108,51 +111,56 @@ class GoalAction(_Action):
         super().__init__()
         self.goal = goal
 
-    def work(self, here: Session, log: Path) -> None:
+    def work(self, here: Opened, log: Path) -> None:
         """See the class."""
         goal: Goal = self.task.meta["goal"]  # as the task's options ask for it
         options = self.task.options or {}
-        force = here.force or bool(options.get("again")) or here.staging.get(goal.target) == FORCE
-        kind = here.kinds[goal.uri.scheme]
-        with here.pools.hold(goal.pools):
-            verdict = here.look_again(goal)  # under the lock: another run may have made it meanwhile
+        forced = here.observed.choice.forces(goal)
+        work, force = here.work, here.work.force or bool(options.get("again")) or forced
+        kind = here.observed.kinds[goal.uri.scheme]
+        with work.pools.hold(goal.pools):
+            verdict = here.observed.look_again(goal)  # under the lock: another run may have made it meanwhile
             if verdict.state == UNKNOWN:
                 raise NotMadeError(f"{goal.task} cannot be made", found=_texts(verdict))
             if verdict.state == OK and not force:
-                giver = came_with(goal, here.made)
+                giver = came_with(goal, work.made)
                 text = f"came with {giver}" if giver else "made by another run meanwhile"
-                here.runlog.write("ok", task=goal.task, uri=goal.target, text=text)
+                work.runlog.write("ok", task=goal.task, uri=goal.target, text=text)
                 return
-            _check_inputs(goal, here)
-            surroundings = here.surroundings(goal, options)
+            _check_inputs(goal, here.root)
+            run = work.run(goal.task, force=forced, options=options)
             reasons = [reason.text for reason in verdict.reasons] or ["asked for"]
-            here.runlog.write("start", task=goal.task, uri=goal.target, reasons=reasons, parts=goal.key.parts)
-            surroundings.note("\n".join([reason.because for reason in verdict.reasons] or ["because it was asked for"]))
+            work.runlog.write("start", task=goal.task, uri=goal.target, reasons=reasons, parts=goal.key.parts)
+            run.note("\n".join([reason.because for reason in verdict.reasons] or ["because it was asked for"]))
             start = time.time()
-            size = _applied(kind, goal, verdict, surroundings, here)
-            _check_inputs(goal, here)
-            after = here.look_again(goal)
-            if after.state != OK and surroundings.unfinished:
-                self.result = surroundings.unfinished
-                here.runlog.write("unfinished", task=goal.task, uri=goal.target, text=self.result)
+            size = _applied(kind, goal, verdict, run, here)
+            _check_inputs(goal, here.root)
+            after = here.observed.look_again(goal)
+            if after.state != OK and run.unfinished:
+                self.result = run.unfinished
+                work.runlog.write("unfinished", task=goal.task, uri=goal.target, text=self.result)
                 return
             if after.state != OK:
                 raise NotMadeError(
                     f"{goal.task} ended without an error, but {goal.uri} is not as it should be",
                     found=_texts(after),
-                    where=here.relative(log),
+                    where=here.catalog.relative(log),
                 )
             self.result = after.told
             seconds = time.time() - start
-            here.made[goal.target] = (seconds, size)
-            last = here.last(goal)
-            cost = (seconds, size)
+            work.made[goal.target] = cost = Cost(seconds, size)
+            last = here.observed.last(goal)
             if last is not None and last.key == goal.key.digest and size < last.bytes:
-                cost = (last.seconds, last.bytes)  # only mended: the estimate is for making all of it
-            made = Made(goal.key.digest, goal.key.parts, time.time(), *cost, here.runlog.name)
-            here.state.record(str(goal.uri), made)
-            here.runlog.write(
-                "made", task=goal.task, uri=goal.target, seconds=round(seconds, 3), bytes=size, log=here.relative(log)
+                cost = Cost(last.seconds, last.bytes)  # only mended: the estimate is for making all of it
+            made = Made(goal.key.digest, goal.key.parts, time.time(), *cost, work.runlog.name)
+            work.state.record(str(goal.uri), made)
+            work.runlog.write(
+                "made",
+                task=goal.task,
+                uri=goal.target,
+                seconds=round(seconds, 3),
+                bytes=size,
+                log=here.catalog.relative(log),
             )
 
 
@@ -171,12 +179,12 @@ class Proc(_Action):
     def __str__(self) -> str:
         return " ".join(self.argv)
 
-    def work(self, here: Session, log: Path) -> None:
+    def work(self, here: Opened, log: Path) -> None:
         """See the class."""
         start = time.time()
         env = {**os.environ, **self.env}
         extra = list(self.task.pos_arg_val or [])  # set where the task takes arguments of its own
-        here.runlog.write("start", task=self.task.name, argv=self.argv + extra)
+        here.work.runlog.write("start", task=self.task.name, argv=self.argv + extra)
         if self.show and sys.stdout is sys.__stdout__:
             # straight to the terminal: a progress display of the program's own needs it to be one. A reporter that
             # took sys.stdout away (doit's json) wants it for itself.
@@ -185,7 +193,9 @@ class Proc(_Action):
                 raise ChildError(f"{Path(self.argv[0]).name} ended with code {code}")
         else:
             child.run([*self.argv, *extra], log=log, env=env)
-        here.runlog.write("made", task=self.task.name, seconds=round(time.time() - start, 3), log=here.relative(log))
+        here.work.runlog.write(
+            "made", task=self.task.name, seconds=round(time.time() - start, 3), log=here.catalog.relative(log)
+        )
 
 
 class StopAction(_Action):
@@ -199,7 +209,7 @@ class StopAction(_Action):
         self.nodes = nodes
         self.grace = grace
 
-    def work(self, here: Session, log: Path) -> None:
+    def work(self, here: Opened, log: Path) -> None:
         """See the class."""
         from sparkbuild.serving import places  # noqa: PLC0415 - only when a lane is stopped
         from sparkbuild.serving.launch import elsewhere  # noqa: PLC0415 - only when a lane is stopped
@@ -224,29 +234,29 @@ class StopAction(_Action):
         ]
         self.result = text = "; ".join(texts + foreign)
         with suppress(StateError):  # a log; that the lane is stopped is said on the screen
-            here.runlog.write("stopped", task=self.task.name, text=text, log=here.relative(log))
+            here.work.runlog.write("stopped", task=self.task.name, text=text, log=here.catalog.relative(log))
 
 
-def _applied(kind: Kind[Any], goal: Goal, verdict: Verdict, surroundings: Run, here: Session) -> int:
+def _applied(kind: Kind[Any], goal: Goal, verdict: Verdict, run: Run, here: Opened) -> int:
     try:
-        return kind.apply(goal, verdict, surroundings)
+        return kind.apply(goal, verdict, run)
     except SpaceError as error:
         if goal.uri.scheme != "staged":
             raise
         from sparkbuild.app.space import eviction  # noqa: PLC0415 - only when there was no room
 
-        raise eviction.advised(here, goal, error) from error
+        raise eviction.advised(here.planned, goal, error, here.work.made) from error
 
 
 def _texts(verdict: Verdict) -> str:
     return "\n".join(reason.text for reason in verdict.reasons)
 
 
-def _check_inputs(goal: Goal, here: Session) -> None:
+def _check_inputs(goal: Goal, root: Path) -> None:
     """The key names the content of local files: what is used must be that content, before and after."""
     for item in goal.inputs:
         try:
-            found = hashlib.sha256((here.root / item.path).read_bytes()).hexdigest()
+            found = hashlib.sha256((root / item.path).read_bytes()).hexdigest()
         except OSError as error:
             found = error.strerror or str(error)
         if found != item.sha256:

@@ -26,7 +26,8 @@ from sparkbuild.plugin.adapters.dodofile import users_code
 from sparkbuild.plugin.adapters.misread import HELP, no_option, told
 
 if TYPE_CHECKING:
-    from sparkbuild.app.session import Session
+    from sparkbuild.app.catalog import Catalog
+    from sparkbuild.app.opened import Opened
     from sparkbuild.core.goal import Goal
 
 
@@ -53,15 +54,16 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 if params["backend"] != "sparkbuild":
                     return super().execute(params, args)
                 self.outstream = Screen(self.outstream)
-                from sparkbuild.app.session import session  # noqa: PLC0415 - after the question was asked
+                from sparkbuild.plugin.adapters.current import opened  # noqa: PLC0415 - after the question was asked
 
-                self.session_or_none = session(ahead=ahead)
+                self.opened_or_none = opened(ahead)
                 self.prepare()
                 if not self.needs_tasks:
                     return self._execute_without_tasks(params, args)
                 from sparkbuild.plugin.adapters.dependencies import Dependencies  # noqa: PLC0415
 
                 self.dep_manager = Dependencies(
+                    self.opened_or_none,
                     self._backends.get("sparkbuild"),
                     params["dep_file"],
                     checker_cls=self.get_checker_cls(params["check_file_uptodate"]),
@@ -80,8 +82,8 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                     raise streams.unwritable(error) from error
                 raise InvalidCommand(_refused(error)) from error
             finally:
-                if self.session_or_none is not None:
-                    self.session_or_none.close()
+                if self.opened_or_none is not None:
+                    self.opened_or_none.close()
 
     asks = False  # True: looks at nodes, so last time's question is worth asking early
 
@@ -130,27 +132,32 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         spelled = f"--{option}" if option and len(option) > 1 else f"-{option}"
         return no_option(spelled, f"doit {self.name}", known, self.name)
 
-    session_or_none: Session | None = None
+    opened_or_none: Opened | None = None
 
     @property
-    def session(self) -> Session:
-        """The workspace's session; an error in a folder without one."""
-        if self.session_or_none is None:
+    def opened(self) -> Opened:
+        """The workspace; an error in a folder without one."""
+        if self.opened_or_none is None:
             raise SparkbuildError(
                 "this dodo.py is not a sparkbuild workspace",
                 wanted="from sparkbuild.plugin.tasks import *  and  DOIT_CONFIG = config()",
                 next="python -m sparkbuild init DIR makes one",
             )
-        return self.session_or_none
+        return self.opened_or_none
+
+    @property
+    def catalog(self) -> Catalog:
+        """What was read of the workspace."""
+        return self.opened.catalog
 
     def known(self) -> dict[str, list[str]]:
         """Every name that may be selected, with the tasks of goals behind it."""
-        goals = self.session.goals.by_task
-        names = {task: [task] for task in goals} | self.session.groups
+        goals = self.catalog.goals.by_task
+        names = {task: [task] for task in goals} | self.catalog.groups
         names |= {goal.target: [task] for task, goal in goals.items()}
         for task in getattr(self, "task_list", None) or ():
             names.setdefault(task.name, [])
-        for name in self.session.stoppable():
+        for name in self.opened.stops():
             names.setdefault(f"stop:{name}", [])
         return names
 
@@ -158,7 +165,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         """Every known name; raises for one that is none, with a suggestion, or with the reason it is missing."""
         known = self.known()
         for name in names:
-            if "*" in name and not fnmatch.filter(known, name) and (unread := self.session.lacking([name])):
+            if "*" in name and not fnmatch.filter(known, name) and (unread := self.catalog.lacking([name])):
                 raise InvalidCommand(_nothing_left(name, unread.values()))
             if name in known or "*" in name or name.startswith("-"):
                 continue
@@ -167,11 +174,11 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 known = self.known()
                 if name in known:
                     continue
-            problem = self.session.problem_for(name)
+            problem = self.catalog.problem_for(name)
             if problem is not None:
                 raise InvalidCommand(str(problem))
-            known_part = ":" not in name or name.split(":")[1] in self.session.workspace.images
-            lacking = self.session.lacking([name]) if known_part else {}  # else it is a typing error
+            known_part = ":" not in name or name.split(":")[1] in self.catalog.workspace.images
+            lacking = self.catalog.lacking([name]) if known_part else {}  # else it is a typing error
             if lacking:
                 raise InvalidCommand(_nothing_left(name, lacking.values()))
             if name == "stage":
@@ -182,7 +189,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
 
     def recipes(self, names: Iterable[str]) -> list[str]:
         """Names of recipes, `serve:` before them or not; those that are broken too, since their lanes may still run."""
-        known = self.session.stoppable()
+        known = self.opened.stops()
         found = [name.removeprefix("serve:") for name in names]
         for name in found:
             if name not in known:
@@ -191,7 +198,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
 
     def chosen(self, names: Iterable[str]) -> tuple[Goal, ...]:
         """The goals behind names, groups and `*` patterns taken apart; all that are asked for by name when none is."""
-        goals = self.session.goals.by_task
+        goals = self.catalog.goals.by_task
         names = list(names)
         if not names:
             return tuple(goal for goal in goals.values() if not goal.transient)
@@ -209,14 +216,14 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     def matching(self, pattern: str, known: Mapping[str, list[str]]) -> list[str]:
         """The goals that a pattern selects among the known names, those of groups that it fits as well."""
         found = dict.fromkeys(task for name in fnmatch.filter(known, pattern) for task in known[name])
-        return [task for task in found if self.session.goals.is_part(task)]
+        return [task for task in found if self.catalog.goals.is_part(task)]
 
     def tell_problems(self, names: Iterable[str] = ()) -> int:
         """Print what is wrong with parts of the workspace, or with those that groups among the names may lack goals
         for want of; the number of problems.
         """
         named = list(names)
-        problems = self.session.lacking(named) if named else self.session.goals.problems
+        problems = self.catalog.lacking(named) if named else self.catalog.goals.problems
         for error in problems.values():
             complain(spoken(f"ERROR: {error}"))
         return len(problems)

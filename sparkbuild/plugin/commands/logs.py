@@ -51,7 +51,7 @@ class Logs(FactCommand):
         if len(pos_args or ()) != 1:
             raise InvalidCommand("name one recipe: doit logs <recipe> [-f]")
         names = self.recipes(pos_args)
-        goal = self.session.goals.lanes.get(names[0])
+        goal = self.catalog.goals.lanes.get(names[0])
         if goal and not 0 <= rank < len(goal.nodes):
             raise InvalidCommand(f"lane {names[0]} has no rank {rank}: 0 to {len(goal.nodes) - 1}")
         node = goal.nodes[rank] if goal else self._node_of(names[0], rank)
@@ -66,14 +66,14 @@ class Logs(FactCommand):
                 self.outstream.flush()
 
         request = {"recipe": names[0], "lines": lines, "follow": follow}
-        self.session.nodes.agent(node).call("tail", request, show)
+        self.opened.nodes.agent(node).call("tail", request, show)
         return 0
 
     def _node_of(self, recipe: str, rank: int) -> str:
         """Where a lane has that rank whose recipe cannot be read."""
-        nodes, _ = self.session.stoppable()[recipe]
+        nodes = self.opened.stops()[recipe].nodes
         query = {"scheme": "lane", "recipe": recipe, "port": 0}
-        facts = survey(self.session.nodes.agent, dict.fromkeys(nodes, query))
+        facts = survey(self.opened.nodes.agent, dict.fromkeys(nodes, query))
         records = {node: (fact.get("alive"), fact["record"]) for node, fact in facts.items() if fact.get("record")}
         found = [node for node, (_, record) in records.items() if record.get("rank", 0) == rank]
         if not found and (rank or not records):

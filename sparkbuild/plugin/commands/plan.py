@@ -64,20 +64,22 @@ class PlanCommand(FactCommand):
     more: tuple[str, ...] = ()  # options that belong to what is named
 
     def _execute(self, as_json: bool, verbose: bool, stage: str, evict: bool, pos_args: Any = None) -> int:  # noqa: FBT001
-        session = self.session
+        observed, planned = self.opened.observed, self.opened.planned
         self._options(stage, evict=evict, names=pos_args or [])
-        made = session.plan(self.chosen(pos_args or []))
-        refusals = session.refusals(made)
-        made = session.with_refused_images(made, refusals)
+        from sparkbuild.app.planned import with_refused_images  # noqa: PLC0415 - after the nodes were asked
+
+        made = planned.plan(self.chosen(pos_args or []))
+        refusals = planned.refusals(made)
+        made = with_refused_images(made, refusals)
         staging = [step for step in made if step.goal.uri.scheme == "staged" and step.state == "run"]
         if evict or staging:
             from sparkbuild.app.space import eviction  # noqa: PLC0415 - only when something is to be staged
 
-            made, self.short = eviction.told(session, made, evict=evict)
+            made, self.short = eviction.told(observed, made, evict=evict)
         if any(step.bytes for step in staging):
             from sparkbuild.app.space import routing  # noqa: PLC0415 - as above
 
-            made = routing.told(session, made, refusals)
+            made = routing.told(made, observed.holders, refusals)
             self.routed = routing.total(made)
         if as_json:
             shown: dict[str, Any] = {"goals": [_as_dict(step, refusals.get(step.goal.target)) for step in made]}
@@ -90,20 +92,20 @@ class PlanCommand(FactCommand):
             if evict:
                 from sparkbuild.app.space import eviction  # noqa: PLC0415 - loaded above
 
-                eviction.show(session, made, self.short, lambda text: self.outstream.write(spoken(f"{text}\n")))
+                eviction.show(observed, made, self.short, lambda text: self.outstream.write(spoken(f"{text}\n")))
             self._print(made, refusals, verbose=verbose, named=[*(pos_args or []), *self.more])
         return 2 if self.tell_problems(pos_args or ()) else 0
 
     def _options(self, stage: str, *, evict: bool, names: list[str]) -> None:
         """The options of tasks that change what would be done."""
         if stage != "auto":
-            from sparkbuild.app import stagechoice  # noqa: PLC0415 - loaded with the session
+            from sparkbuild.app.stagechoice import checked  # noqa: PLC0415 - loaded with the workspace
 
-            stagechoice.checked(stage)
+            checked(stage)
             lanes = [goal for goal in self.chosen(names) if goal.uri.scheme == "lane"]
             if not lanes:
                 raise InvalidCommand("--stage is an option of lanes: doit plan serve:<recipe> --stage=...")
-            self.session.staging |= stagechoice.below(lanes, stage)
+            self.opened.observed.choice.choose(lanes, stage)
             self.more += (f"--stage={stage}",)
         if evict:
             if any(name.partition(":")[0] != "stage" for name in names) or not names:
@@ -146,7 +148,7 @@ class PlanCommand(FactCommand):
         self._print_sum(made, named)
 
     def _print_launch(self, step: Step) -> None:
-        kind: Any = self.session.kinds["lane"]
+        kind: Any = self.opened.observed.kinds["lane"]
         try:
             launches = kind.launches_of(step.goal)
         except SparkbuildError:
@@ -187,7 +189,7 @@ class PlanCommand(FactCommand):
                 f"; {'at least ' if unknown and known else ''}{units.size(known) if known else 'unknown bytes'} to move"
             )
         text += f", {self.routed}" if self.routed else ""
-        last = [self.session.last(step.goal) for step in stale]
+        last = [self.opened.observed.last(step.goal) for step in stale]
         if all(last):
             text += f"; last time this took {units.duration(sum(made.seconds for made in last if made))}"
         self.outstream.write(f"{text}\n")

@@ -14,7 +14,6 @@ from doit.control import TaskControl
 from doit.exceptions import InvalidCommand
 from doit.task import Stream
 
-from sparkbuild.app import stagechoice
 from sparkbuild.app.silent import silent
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core.plan import UNKNOWN, Plan
@@ -27,7 +26,7 @@ from sparkbuild.plugin.adapters.runner import runner
 from sparkbuild.plugin.commands.base import FactCommand
 
 if TYPE_CHECKING:
-    from sparkbuild.app.session import Session
+    from sparkbuild.app.opened import Opened
 
 # Groups that nobody means as a whole: what happens then cannot be undone.
 _ONE_BY_ONE = {
@@ -62,8 +61,8 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         failure_verbosity: int = 0,
         pdb: bool = False,  # noqa: FBT001, FBT002
     ) -> int:
-        session = self.session_or_none
-        if session is None:
+        opened = self.opened_or_none
+        if opened is None:
             return int(
                 super()._execute(
                     outfile, verbosity, always, continue_, reporter, num_process, par_type,
@@ -79,13 +78,13 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         self._check_selection()
         if self._help_asked():
             return 0
-        evicts = self._take_options(session)
+        evicts = self._take_options()
         lacking = self.tell_problems(self._task_names())
         self._leave_out()
         PythonAction.pm_pdb = pdb
         self.control = TaskControl(self.task_list, auto_delayed_regex=auto_delayed_regex)
         self.control.process(self.sel_tasks)
-        self._check_arguments(session)
+        self._check_arguments(opened)
         if single:
             for name in self.control.selected_tasks:
                 self.control.tasks[name].task_dep = []
@@ -95,14 +94,16 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             if isinstance(outfile, str):
                 stream = open_files.enter_context(open(outfile, "w", encoding="utf-8"))
             told = reporter_class(stream, {"failure_verbosity": failure_verbosity})
-            made = session.plan(self.chosen(self._task_names()))
+            if hasattr(told, "opened"):  # ours; another one is doit's, and asks for nothing
+                told.opened = opened
+            made = opened.planned.plan(self.chosen(self._task_names()))
             self._preflight(made, goes_on=continue_)
             if evicts:
                 from sparkbuild.app.space import eviction  # noqa: PLC0415 - only when it was asked for
 
-                eviction.carry_out(session, made, lambda text: _say(told, text))
+                eviction.carry_out(opened.observed, made, lambda text: _say(told, text), opened.work.runlog)
             args = [self.dep_manager, told, continue_, always, Stream(verbosity, force_verbosity)]
-            code = int(runner(args, num_process).run_all(self.control.task_dispatcher()))
+            code = int(runner(opened, args, num_process).run_all(self.control.task_dispatcher()))
             return code or (2 if lacking else 0)
 
     def _other_command(self) -> int | None:
@@ -141,10 +142,10 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
         """What is known to fail at the end is said at the start: a launch comes after hours of building and staging.
         With `goes_on`, those goals alone fail.
         """
-        session = self.session
-        errors = session.refusals(made)
+        planned = self.opened.planned
+        errors = planned.refusals(made)
         if goes_on:
-            session.refused = errors
+            planned.refused = errors
             return
         tags = [error for step in made if (error := errors.get(step.goal.target)) and step.state == UNKNOWN]
         error = next(iter(tags), None) or silent(made) or next(iter(errors.values()), None)
@@ -162,16 +163,16 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             if "*" in name and not fnmatch.filter(known, name):
                 raise InvalidCommand(f"no task matches {name!r}\n  next:   doit list")
 
-    def _check_arguments(self, session: Session) -> None:
+    def _check_arguments(self, opened: Opened) -> None:
         """Wrong words behind a task that takes arguments are refused before anything begins."""
         for name in self.control.selected_tasks:
             for action in self.control.tasks[name].actions:
                 if isinstance(action, _Action):
-                    action.check(session)
+                    action.check(opened)
 
     def _leave_out(self) -> None:
         """Take out of groups and patterns what is no part of them; doit makes both from the names alone."""
-        goals, groups = self.session.goals, self.session.groups
+        goals, groups = self.catalog.goals, self.catalog.groups
         for task in self.task_list:
             if task.has_subtask and ":" not in task.name:
                 # all goals of a group within this one are in it themselves
@@ -195,14 +196,14 @@ class Run(FactCommand, DoitRun):  # type: ignore[misc]
             own |= {name: name + value for name in (f"--{one.long}", f"-{one.short}") if name.strip("-")}
         return selection(self.sel_tasks, {task.name: task for task in self.task_list}, own)
 
-    def _take_options(self, session: Session) -> bool:
+    def _take_options(self) -> bool:
         """Options that act on goals below what they are said of: `--stage` of a lane, and `--evict` of what is staged,
         which doit would take for a single task only. Returns whether to evict.
         """
         evicts = False
         for name, options in self._selection():
             if "--stage" in options:
-                session.staging |= stagechoice.below(self.chosen([name]), options["--stage"])
+                self.opened.observed.choice.choose(self.chosen([name]), options["--stage"])
             evicts = evicts or EVICT in options
         if evicts:
             self.sel_tasks[:] = [word for word in self.sel_tasks if word != EVICT]

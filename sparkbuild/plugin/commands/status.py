@@ -31,12 +31,12 @@ class Status(FactCommand):
     cmd_options = (_JSON,)
 
     def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
-        session = self.session
-        names = self.recipes(pos_args or []) or list(session.stoppable())
-        lanes = {name: session.goals.lanes[name] for name in names if name in session.goals.lanes}
-        session.observer.look(lanes.values())
+        goals = self.catalog.goals
+        names = self.recipes(pos_args or []) or list(self.opened.stops())
+        lanes = {name: goals.lanes[name] for name in names if name in goals.lanes}
+        self.opened.observed.look(lanes.values())
         rows = [self._row(name, lanes.get(name)) for name in names]
-        known = {*session.goals.lanes, *(name for name in names if self._is_here(name))}
+        known = {*goals.lanes, *(name for name in names if self._is_here(name))}
         # a lane whose recipe is gone, if it runs or may
         rows = [row for row in rows if row["recipe"] in known or not row["lane"].over]
         if as_json:
@@ -52,7 +52,7 @@ class Status(FactCommand):
         record = found.record or {}
         ready = record.get("ready") or {}
         alive = found.alive
-        reasons = self.session.judge(goal).reasons if goal else ()
+        reasons = self.opened.observed.judge(goal).reasons if goal else ()
         # without a goal, a node that nothing of the lane was seen on is only one of those that were looked at
         seen = goal is not None or found.record is not None or found.phase is Phase.UNRECORDED
         # of a lane that nobody could see, nobody knows what it was launched from
@@ -83,13 +83,13 @@ class Status(FactCommand):
 
     def _state(self, recipe: str, goal: Goal | None) -> tuple[LaneState, float]:
         """And the time by the clock that the times of its record are by: its node's."""
-        seen = ranks_of(goal, self.session.observer.fact(goal)) if goal else ()
+        seen = ranks_of(goal, self.opened.observed.fact(goal)) if goal else ()
         known = goal.nodes if goal else ()
-        nodes, _ = self.session.stoppable()[recipe]
+        nodes = self.opened.stops()[recipe].nodes
         # docker is asked as well: a container may run without a record
         query = {"scheme": "lane", "recipe": recipe, "port": 0, "runtime": "docker"}
         more = dict.fromkeys((node for node in nodes if node not in known), query)
-        facts = survey(self.session.nodes.agent, more) if more else {}
+        facts = survey(self.opened.nodes.agent, more) if more else {}
         seen += tuple(Seen(number, node, fact) for number, (node, fact) in enumerate(facts.items(), len(known)))
         found = state(recipe, seen, goal.spec.runtime if goal else "", known)
         clocks = [float(one.fact["now"]) for one in seen if one.node == found.node and one.fact.get("now")]
@@ -128,7 +128,7 @@ class Status(FactCommand):
         self.outstream.write("; protected\n" if row["protected"] else "\n")
 
     def _is_here(self, recipe: str) -> bool:
-        return f"recipes/{recipe}" in self.session.goals.problems
+        return f"recipes/{recipe}" in self.catalog.goals.problems
 
 
 def _differs(reason: Reason, goal: Goal) -> bool:

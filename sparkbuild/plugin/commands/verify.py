@@ -25,8 +25,9 @@ from sparkbuild.plugin.adapters.progress import Display, display
 from sparkbuild.plugin.commands.base import FactCommand
 
 if TYPE_CHECKING:
-    from sparkbuild.app.session import Session
+    from sparkbuild.app.catalog import Catalog
     from sparkbuild.core.goal import Goal
+    from sparkbuild.nodes.cluster import Nodes
     from sparkbuild.staging.eviction import Folder
 
 PREFIX, STAGE = "verify:", "stage:"
@@ -113,9 +114,9 @@ def verify(
     if limit and not scrub:
         why = "--full reads everything" if full else "a quick look reads a sample"
         raise InvalidCommand(f"--limit goes with --scrub: {why}\n  next:   doit verify --scrub --limit {limit}")
-    session = command.session
+    catalog, nodes = command.catalog, command.opened.nodes
     _refuse_unknown(command, names)
-    chosen = command.chosen(names) if names else session.goals.by_task.values()
+    chosen = command.chosen(names) if names else catalog.goals.by_task.values()
     schemes = ("staged",) if scrub else ("staged", "export")  # a scrub reads content, and an export has none of its own
     goals = [goal for goal in chosen if goal.uri.scheme in schemes]
     by_node: dict[str, list[Goal]] = {}
@@ -124,7 +125,7 @@ def verify(
     screen = display(sys.stderr if as_json else out)
 
     def work(node: str) -> list[Row]:
-        look = _Node(session, node, screen)
+        look = _Node(nodes, node, screen)
         if scrub:
             return look.scrub(by_node[node], most)
         totals = look.totals(by_node[node]) if full else {}
@@ -137,8 +138,8 @@ def verify(
     rows = {row.task: row for of_node in seen.values() for row in of_node}
     ordered = [rows[goal.task] for goal in goals]
     hurry = any(row.state == verification.SILENT for row in ordered)
-    orphans = _orphans(session, by_node, hurry=hurry) if not names else []
-    problems = session.goals.problems if not names else {}
+    orphans = _orphans(catalog, nodes, tuple(by_node), hurry=hurry) if not names else []
+    problems = catalog.goals.problems if not names else {}
     code = 2 if problems else verification.code(ordered)
     if as_json:
         found = [row.as_dict() for row in ordered]
@@ -158,7 +159,7 @@ def _refuse_unknown(command: FactCommand, names: Sequence[str]) -> None:
     known: dict[str, list[str]] | None = None
     for name in names:
         known = command.known() if known is None else known
-        if name in known or "*" in name or command.session.problem_for(name) or command.session.lacking([name]):
+        if name in known or "*" in name or command.catalog.problem_for(name) or command.catalog.lacking([name]):
             continue
         import difflib  # noqa: PLC0415 - only after a typing error
 
@@ -167,7 +168,7 @@ def _refuse_unknown(command: FactCommand, names: Sequence[str]) -> None:
         level = [one for one in places if one.count(":") == asked.count(":")]
         close = difflib.get_close_matches(asked, level, n=3) + [one for one in places if asked in one.split(":")]
         what = f"nothing that is staged has the name {asked!r}: there is nothing to verify"
-        if asked in command.session.workspace.recipes:
+        if asked in command.catalog.workspace.recipes:
             what = f"recipe {asked!r} stages nothing: there is nothing to verify"
         lines = [what]
         if close:
@@ -179,14 +180,14 @@ def _refuse_unknown(command: FactCommand, names: Sequence[str]) -> None:
 class _Node:
     """The looks at one node, one folder after the other: they share its disk."""
 
-    def __init__(self, session: Session, node: str, screen: Display) -> None:
-        self.session, self.node, self.screen = session, node, screen
+    def __init__(self, nodes: Nodes, node: str, screen: Display) -> None:
+        self._nodes, self.node, self.screen = nodes, node, screen
         self._silent = False  # a look was given up, most likely since a disk does not answer: the next ones are soon
 
     def totals(self, goals: Sequence[Goal]) -> dict[str, int]:
         """How much is in each folder, by its ledger; nothing of a node that does not answer."""
         query = {"scheme": "inventory", "dsts": [goal.spec.dst for goal in goals if goal.uri.scheme == "staged"]}
-        answer = survey(self.session.nodes.agent, {self.node: query})[self.node]
+        answer = survey(self._nodes.agent, {self.node: query})[self.node]
         return {one["dst"]: int(one["total"]) for one in answer.get("folders", ())}
 
     def row(self, goal: Goal, totals: dict[str, int], *, full: bool) -> Row:
@@ -195,11 +196,11 @@ class _Node:
         began = time.monotonic()
         if goal.uri.scheme == "export":
             query = {"scheme": "export", "dst": spec.dst, "what": spec.what, "full": True, "hurry": self._silent}
-            fact = survey(self.session.nodes.agent, {self.node: query})[self.node]
+            fact = survey(self._nodes.agent, {self.node: query})[self.node]
         else:
             request = {"dst": spec.dst, "key": goal.key.digest, "full": full, "linked": spec.linked}
             request["hurry"] = self._silent
-            label, total = goal.task.replace(STAGE, PREFIX, 1), totals.get(folder_of(self.session.nodes, goal))
+            label, total = goal.task.replace(STAGE, PREFIX, 1), totals.get(folder_of(self._nodes, goal))
             fact = self._call("verify", request, label, total)
         self._silent = self._silent or "unreachable" in fact
         row.seconds = round(time.monotonic() - began, 3)
@@ -212,16 +213,15 @@ class _Node:
         answer = self._call("scrub", {"folders": asked, "limit": most}, f"scrub of {self.node}")
         facts = {one["dst"]: one for one in answer.get("folders", ())}
         return [
-            verification.scrubbed(self._row(goal), facts.get(folder_of(self.session.nodes, goal), answer))
-            for goal in goals
+            verification.scrubbed(self._row(goal), facts.get(folder_of(self._nodes, goal), answer)) for goal in goals
         ]
 
     def _row(self, goal: Goal) -> Row:
-        return Row(self.node, goal.task, folder_of(self.session.nodes, goal), verification.OK)
+        return Row(self.node, goal.task, folder_of(self._nodes, goal), verification.OK)
 
     def _call(self, verb: str, request: dict[str, Any], label: str, total: int | None = None) -> dict[str, Any]:
         try:
-            return self.session.nodes.agent(self.node).call(verb, request, self._progress(label, total))
+            return self._nodes.agent(self.node).call(verb, request, self._progress(label, total))
         except SparkbuildError as error:
             return {"unreachable": str(error)}
         finally:
@@ -236,27 +236,25 @@ class _Node:
         return on_event
 
 
-def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any], *, hurry: bool) -> list[dict[str, Any]]:
+def _orphans(catalog: Catalog, nodes: Nodes, names: Sequence[str], *, hurry: bool) -> list[dict[str, Any]]:
     """What is staged on these nodes and no recipe wants any more."""
     from sparkbuild.app.space.eviction import unread, whose  # noqa: PLC0415 - only for a look at everything
     from sparkbuild.staging.eviction import folders, workspace  # noqa: PLC0415 - as above
 
-    goals = session.goals.by_task.values()
-    wanted = {(goal.node, folder_of(session.nodes, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
-    answers = (
-        survey(session.nodes.agent, {node: {"scheme": "inventory", "hurry": hurry} for node in nodes}) if nodes else {}
-    )
+    goals = catalog.goals.by_task.values()
+    wanted = {(goal.node, folder_of(nodes, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
+    answers = survey(nodes.agent, {node: {"scheme": "inventory", "hurry": hurry} for node in names}) if names else {}
     found = []
 
     def unsure(one: Folder) -> bool:
-        return one.workspace == workspace(session.root) and one.recipe in unread(session)
+        return one.workspace == workspace(catalog.root) and one.recipe in unread(catalog)
 
     for node, answer in answers.items():
         for one in folders(node, answer.get("folders") or ()):
             if (node, one.dst) in wanted or unsure(one) or not _is_there(one):
                 continue
             used = f"last served {when(one.served_at)}" if one.served_at else "never served"
-            text = f"{one.dst}: {size(one.frees)} of {whose(session, one)}; {used}{_goes(session, one)}"
+            text = f"{one.dst}: {size(one.frees)} of {whose(catalog, one)}; {used}{_goes(catalog, one)}"
             found.append({"node": node, "folder": one.dst, "bytes": one.frees, "text": text})
         for export in answer.get("exports") or ():
             (one,) = folders(node, [{**export, "exports": ()}])
@@ -264,21 +262,21 @@ def _orphans(session: Session, nodes: Sequence[str] | dict[str, Any], *, hurry: 
                 continue
             made = ", ".join(export["folders"])
             goes = f"it goes when {made} is evicted, or with rm -r" if made else "it goes with rm -r"
-            text = f"{one.dst}: export {whose(session, one)}; no recipe wants it, {goes} {one.dst}"
+            text = f"{one.dst}: export {whose(catalog, one)}; no recipe wants it, {goes} {one.dst}"
             found.append({"node": node, "folder": one.dst, "bytes": 0, "text": text})
     return found
 
 
-def _goes(session: Session, one: Folder) -> str:
+def _goes(catalog: Catalog, one: Folder) -> str:
     """That no recipe wants a folder, and how it goes away; what another workspace staged is not for this one to say."""
     import shlex  # noqa: PLC0415 - only for a look at everything
 
     from sparkbuild.app.space.eviction import unread  # noqa: PLC0415 - as above
     from sparkbuild.staging.eviction import stays, workspace  # noqa: PLC0415 - as above
 
-    if one.workspace != workspace(session.root):
+    if one.workspace != workspace(catalog.root):
         return ""
-    why = stays(one, {}, one.workspace, unread(session))
+    why = stays(one, {}, one.workspace, unread(catalog))
     if why:
         return f"; no recipe wants it, and it is not evicted: {why}"
     by_hand = f"rm -r {shlex.quote(one.dst)} on {one.node}"

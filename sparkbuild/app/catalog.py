@@ -1,0 +1,93 @@
+"""What was read: the workspace, its goals, and the names that stand for them. No node is asked for any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from sparkbuild.app.goals.assemble import Goals, assemble
+from sparkbuild.core.errors import ConfigError, SparkbuildError
+from sparkbuild.workspace.load import load
+
+# Basename of tasks -> the folder whose parts they are named after, and those which decide what else there is of them.
+_MADE_FROM: dict[str, tuple[str, tuple[str, ...]]] = {
+    "artifact": ("locks", ("recipes", "images")),
+    "bench": ("recipes", ()),
+    "image": ("images", ("recipes",)),
+    "prune": ("", ("recipes", "images")),
+    "serve": ("recipes", ()),
+    "source": ("locks", ("images",)),
+    "stage": ("recipes", ()),
+    "sync": ("images", ("recipes",)),
+}
+
+_NAMED_AFTER = {"lock": "locks", "repro": "images"}  # tasks that are no goals
+
+
+class Catalog:
+    """A workspace as it was read once. Raises ConfigError when there is none to read."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.workspace = load(root)
+        self.goals: Goals = assemble(self.workspace)
+
+    def relative(self, path: Path) -> str:
+        """A path as it is shown and stored: relative to the workspace."""
+        try:
+            return str(path.relative_to(self.root))
+        except ValueError:
+            return str(path)
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """Names that stand for several goals (`stage`, `stage:demo`, `stage:demo:dgx1`) and the tasks of these. What is
+        no part of a group is all there is of one that would be empty without it, but for the groups of a basename.
+        """
+        groups: dict[str, list[str]] = {}
+        for task in self.goals.by_task:
+            pieces = task.split(":")
+            for end in range(1, len(pieces)):
+                name = ":".join(pieces[:end])
+                if name not in self.goals.by_task:
+                    groups.setdefault(name, []).append(task)
+        for name, tasks in tuple(groups.items()):
+            parts = [task for task in tasks if self.goals.is_part(task)]
+            groups[name] = parts or (tasks if ":" in name else [])
+        return {name: tasks for name, tasks in groups.items() if tasks}
+
+    def problem_for(self, task: str) -> SparkbuildError | None:
+        """The configuration error that keeps a task of this name from existing, if there is one."""
+        basename, *rest = task.split(":")
+        folder = _NAMED_AFTER.get(basename) or _MADE_FROM.get(basename, ("recipes", ()))[0]
+        name = "".join(rest[1:2] if basename == "lock" else rest[:1])  # lock:verify:NAME
+        return self.goals.problems.get(f"{folder}/{name}")
+
+    def lacking(self, names: Iterable[str]) -> dict[str, ConfigError]:
+        """The broken parts of the workspace for want of which the groups and patterns among the names may lack goals,
+        as `problems`.
+        """
+        groups = [name for name in names if name not in self.goals.by_task or name.startswith("prune:")]
+        wanted = [name for name in groups if "://" not in name]
+        return {
+            part: error
+            for part, error in self.goals.problems.items()
+            if any(_may_lack(name, *part.partition("/")[::2]) for name in wanted)
+        }
+
+
+def _may_lack(name: str, folder: str, broken: str) -> bool:
+    """Whether a group or pattern would have goals of a broken recipe, image or lock, or may for all one can read."""
+    literal, star, _ = name.partition("*")
+    wanted = literal if star else f"{literal}:"
+    for basename, (by_name, by_any) in _MADE_FROM.items():
+        if folder == by_name:
+            goals = f"{basename}:{broken}:"
+        elif folder in by_any:
+            goals = f"{basename}:"
+        else:
+            continue
+        if goals.startswith(wanted) or wanted.startswith(goals):
+            return True
+    return False
