@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sparkbuild.app.goals.assemble import Goals, assemble
+from sparkbuild.app import remembered
+from sparkbuild.app.names import Names, names_of
 from sparkbuild.core.errors import ConfigError, SparkbuildError
-from sparkbuild.workspace.load import load
+
+if TYPE_CHECKING:
+    from sparkbuild.app.goals.goals import Goals
+    from sparkbuild.workspace.shapes.workspace import Workspace
+
 
 # Basename of tasks -> the folder whose parts they are named after, and those which decide what else there is of them.
 _MADE_FROM: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -26,12 +32,34 @@ _NAMED_AFTER = {"lock": "locks", "repro": "images"}  # tasks that are no goals
 
 
 class Catalog:
-    """A workspace as it was read once. Raises ConfigError when there is none to read."""
+    """A workspace as it was read once. Raises ConfigError when there is none to read.
+
+    `names` are there at once; the goals behind them are put together when they are asked for.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.workspace = load(root)
-        self.goals: Goals = assemble(self.workspace)
+        self._memory = remembered.recall(root)
+        self.names: Names = self._contents[2] if self._memory is None else self._memory.names
+
+    @cached_property
+    def _contents(self) -> tuple[Workspace, Goals, Names]:
+        return (self._memory and self._memory.contents()) or _read(self.root)
+
+    @property
+    def workspace(self) -> Workspace:
+        """What the user wrote."""
+        return self._contents[0]
+
+    @property
+    def goals(self) -> Goals:
+        """What can be made of it."""
+        return self._contents[1]
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """Names that stand for several goals; see Names."""
+        return self.names.groups
 
     def relative(self, path: Path) -> str:
         """A path as it is shown and stored: relative to the workspace."""
@@ -40,41 +68,38 @@ class Catalog:
         except ValueError:
             return str(path)
 
-    @cached_property
-    def groups(self) -> dict[str, list[str]]:
-        """Names that stand for several goals (`stage`, `stage:demo`, `stage:demo:dgx1`) and the tasks of these. What is
-        no part of a group is all there is of one that would be empty without it, but for the groups of a basename.
-        """
-        groups: dict[str, list[str]] = {}
-        for task in self.goals.by_task:
-            pieces = task.split(":")
-            for end in range(1, len(pieces)):
-                name = ":".join(pieces[:end])
-                if name not in self.goals.by_task:
-                    groups.setdefault(name, []).append(task)
-        for name, tasks in tuple(groups.items()):
-            parts = [task for task in tasks if self.goals.is_part(task)]
-            groups[name] = parts or (tasks if ":" in name else [])
-        return {name: tasks for name, tasks in groups.items() if tasks}
-
     def problem_for(self, task: str) -> SparkbuildError | None:
         """The configuration error that keeps a task of this name from existing, if there is one."""
         basename, *rest = task.split(":")
         folder = _NAMED_AFTER.get(basename) or _MADE_FROM.get(basename, ("recipes", ()))[0]
         name = "".join(rest[1:2] if basename == "lock" else rest[:1])  # lock:verify:NAME
-        return self.goals.problems.get(f"{folder}/{name}")
+        return self.names.problems.get(f"{folder}/{name}")
 
     def lacking(self, names: Iterable[str]) -> dict[str, ConfigError]:
         """The broken parts of the workspace for want of which the groups and patterns among the names may lack goals,
         as `problems`.
         """
-        groups = [name for name in names if name not in self.goals.by_task or name.startswith("prune:")]
+        groups = [name for name in names if name not in self.names.docs or name.startswith("prune:")]
         wanted = [name for name in groups if "://" not in name]
         return {
             part: error
-            for part, error in self.goals.problems.items()
+            for part, error in self.names.problems.items()
             if any(_may_lack(name, *part.partition("/")[::2]) for name in wanted)
         }
+
+
+def _read(root: Path) -> tuple[Workspace, Goals, Names]:
+    """Read everything, and remember it unless something is wrong: an error is to be found anew, with its line."""
+    from sparkbuild.app.goals.assemble import assemble  # noqa: PLC0415 - 30 ms, and what is remembered needs none of it
+    from sparkbuild.workspace.load import load  # noqa: PLC0415 - as above
+
+    with remembered.remembering(root) as memory:
+        workspace = load(root)
+        goals = assemble(workspace)
+        names = names_of(workspace, goals)
+        if not goals.problems:
+            memory.names, memory.contents = names, (workspace, goals, names)
+    return workspace, goals, names
 
 
 def _may_lack(name: str, folder: str, broken: str) -> bool:

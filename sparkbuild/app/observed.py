@@ -20,17 +20,17 @@ from sparkbuild.nodes.facts import Observer
 
 
 class Observed:
-    """Looks at nodes when it is first asked of a goal, and remembers the answer for the run. `choice` says which staged
-    data is not looked at.
+    """Looks at nodes when it is first asked of a goal, and remembers the answer for the run. `choice` is what --stage
+    asks of staged data: a look, unless the command sets it.
     """
 
-    def __init__(self, catalog: Catalog, nodes: Nodes, pools: Pools, state: StateStore, choice: StageChoice) -> None:
+    def __init__(self, catalog: Catalog, nodes: Nodes, pools: Pools, state: StateStore) -> None:
         self.catalog = catalog
         self.nodes = nodes
-        self.choice = choice
+        self.choice = StageChoice()
         benches = any(recipe.spec.bench for recipe in catalog.workspace.recipes.values())
         self.kinds: Mapping[str, Kind[Any]] = kinds(
-            str(catalog.root), nodes, pools, self._target if benches else None, self.holders, forced=choice.forces
+            str(catalog.root), nodes, pools, self._target if benches else None, self.holders, forced=self.choice.forces
         )
         self._observer = Observer(self.kinds, nodes.agent)
         self._state = state

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sparkbuild.app.catalog import Catalog
-from sparkbuild.app.observed import Observed
-from sparkbuild.app.planned import Planned
-from sparkbuild.app.stagechoice import StageChoice
-from sparkbuild.app.stops import Stop, lane_stops
+from sparkbuild.app.names import Stop
+from sparkbuild.app.stops import lane_stops
 from sparkbuild.app.work import STATE_FILE, Work
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.state import StateStore
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.local.ahead import Ahead
+
+if TYPE_CHECKING:
+    from sparkbuild.app.observed import Observed
+    from sparkbuild.app.planned import Planned
 
 _POOLS = {"build": 1, "fetch": 2, "nas": 16, "bench": 1}
 
@@ -28,19 +32,30 @@ class Opened:
     def __init__(self, root: Path, ahead: Ahead | None = None) -> None:
         self.root = root
         self.catalog = Catalog(root)
-        config = self.catalog.workspace.config
+        config = self.catalog.names.config
         places = {name: Place(**msgspec.structs.asdict(node)) for name, node in config.nodes.items()}
         fabrics = dict.fromkeys(cluster.fabric for cluster in config.clusters.values() if cluster.fabric)
         self.nodes = Nodes(root, places, ahead, tuple(fabrics))
         pools = Pools({**_POOLS, **dict.fromkeys(config.nodes, 1), **config.pools})
-        state = StateStore(root / STATE_FILE)
-        self.observed = Observed(self.catalog, self.nodes, pools, state, StageChoice())
-        self.planned = Planned(self.observed)
-        self.work = Work(root, self.nodes, pools, state)
+        self.work = Work(root, self.nodes, pools, StateStore(root / STATE_FILE))
+
+    @cached_property
+    def observed(self) -> Observed:
+        """What was seen."""
+        from sparkbuild.app.observed import Observed  # noqa: PLC0415 - 28 ms, and `doit list` looks at no node
+
+        return Observed(self.catalog, self.nodes, self.work.pools, self.work.state)
+
+    @cached_property
+    def planned(self) -> Planned:
+        """What is planned."""
+        from sparkbuild.app.planned import Planned  # noqa: PLC0415 - as above
+
+        return Planned(self.observed)
 
     def stops(self) -> dict[str, Stop]:
         """The lanes that can be stopped, by recipe."""
-        return lane_stops(self.catalog, self.nodes)
+        return lane_stops(self.root, self.catalog.names, self.nodes)
 
     def close(self) -> None:
         """End the connections, fold the state file."""

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from pathlib import Path
 
-from sparkbuild.app.catalog import Catalog
+from sparkbuild.app.names import Names, Stop
 from sparkbuild.nodes.cluster import Nodes
 from sparkbuild.serving import places
 
 GRACE = 15.0  # seconds a lane gets to stop when its recipe cannot say so
 
 
-class Stop(NamedTuple):
-    """The nodes a lane may run on, in rank order, and the seconds it gets to end by itself."""
-
-    nodes: tuple[str, ...]
-    grace: float
-
-
-def lane_stops(catalog: Catalog, nodes: Nodes) -> dict[str, Stop]:
+def lane_stops(root: Path, names: Names, nodes: Nodes) -> dict[str, Stop]:
     """By recipe. Where a broken recipe was to run cannot be read: it is where this workspace noted that it launched it,
     and where it noted nothing every node is looked at. Files of this machine are read, and no node is asked.
     """
-    everywhere, all_noted = tuple(catalog.workspace.config.nodes), places.noted(str(catalog.root))
-    stops = {name: Stop(lane.nodes, lane.spec.stop_grace) for name, lane in catalog.goals.lanes.items()}
-    for problem in catalog.goals.problems:
+    everywhere, all_noted = tuple(names.config.nodes), places.noted(str(root))
+    stops = dict(names.lanes)
+    for problem in names.problems:
         folder, _, name = problem.partition("/")
         if folder == "recipes" and name not in stops:
             noted = tuple(node for node in all_noted.get(name, ()) if node in everywhere)

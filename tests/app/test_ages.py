@@ -24,7 +24,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, now: float, **times: float) -> str:
     opened = SimpleNamespace(
         stops=lambda: {"demo": Stop(("dgx1",), 15.0)},
         nodes=SimpleNamespace(agent=None),
-        catalog=SimpleNamespace(goals=SimpleNamespace(problems={})),
+        catalog=SimpleNamespace(names=SimpleNamespace(problems={})),
     )
     monkeypatch.setattr(Status, "opened", opened)
     command.outstream = io.StringIO()

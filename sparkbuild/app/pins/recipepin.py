@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 
 from sparkbuild.app.catalog import Catalog
-from sparkbuild.app.goals.prebuilt import TASK
+from sparkbuild.app.names import TASK
 from sparkbuild.core.errors import ConfigError, LockError, UpstreamError
 from sparkbuild.core.run import Run
 from sparkbuild.upstream.registry import Registry

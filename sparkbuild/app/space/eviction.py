@@ -104,7 +104,7 @@ def _is_staged(goal: Goal, node: str) -> bool:
 
 def unread(catalog: Catalog) -> frozenset[str]:
     """Recipes that are there and cannot be read: nobody knows what they want."""
-    return frozenset(name.partition("/")[2] for name in catalog.goals.problems if name.startswith("recipes/"))
+    return frozenset(name.partition("/")[2] for name in catalog.names.problems if name.startswith("recipes/"))
 
 
 def show(observed: Observed, made: Plan, found: Iterable[Eviction], say: Say) -> None:

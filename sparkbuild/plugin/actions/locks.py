@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from sparkbuild.app.opened import Opened
 from sparkbuild.core.errors import LockError
 from sparkbuild.core.units import count
+from sparkbuild.plugin.adapters import docs
 from sparkbuild.plugin.adapters.action import _Action
+from sparkbuild.plugin.adapters.factory import DoitTask
 from sparkbuild.workspace.locks import sourcelock
 
 
@@ -18,7 +19,7 @@ class CheckLocks(_Action):
     def work(self, here: Opened, log: Path) -> None:
         """See the class."""
         del log
-        found = [str(error) for name, error in here.catalog.goals.problems.items() if name.startswith("locks/")]
+        found = [str(error) for name, error in here.catalog.names.problems.items() if name.startswith("locks/")]
         pinned = 0
         for lock in here.catalog.workspace.locks.values():
             found += [str(error) for error in (*lock.check(), *sourcelock.verify(lock, here.root))]
@@ -46,17 +47,11 @@ class PinLock(_Action):
         self.result = f"changed: {', '.join(changed)}" if changed else "nothing to change"
 
 
-def check_task() -> dict[str, Any]:
+def check_task() -> DoitTask:
     """The task `lock:check`."""
-    doc = "read every lock and compare it with the local files it pins (no network)"
-    return {"basename": "lock", "name": "check", "doc": doc, "actions": [CheckLocks()]}
+    return {"basename": "lock", "name": "check", "doc": docs.CHECK, "actions": [CheckLocks()]}
 
 
-def pin_task(name: str) -> dict[str, Any]:
+def pin_task(name: str) -> DoitTask:
     """The task `lock:pin:NAME`."""
-    return {
-        "basename": "lock",
-        "name": f"pin:{name}",
-        "doc": f"pin {name}'s local files anew",
-        "actions": [PinLock(name)],
-    }
+    return {"basename": "lock", "name": f"pin:{name}", "doc": docs.pin(name), "actions": [PinLock(name)]}

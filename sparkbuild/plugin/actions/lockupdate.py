@@ -5,17 +5,20 @@ doit takes `component=ref` for one of its variables wherever it stands, so these
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from doit import doit_cmd
 
-from sparkbuild.app.goals.prebuilt import TASK, registry_images
+from sparkbuild.app.goals.prebuilt import registry_images
+from sparkbuild.app.names import TASK, Names
 from sparkbuild.app.opened import Opened
 from sparkbuild.app.pins.pins import Change, check_asked, pin_all
 from sparkbuild.core.errors import LockError
 from sparkbuild.core.suggest import did_you_mean
+from sparkbuild.plugin.adapters import docs
 from sparkbuild.plugin.adapters.action import _Action
+from sparkbuild.plugin.adapters.factory import DoitTask
 from sparkbuild.plugin.adapters.misread import no_option
 from sparkbuild.workspace.locks import sourcelock
 from sparkbuild.workspace.shapes.workspace import Workspace
@@ -167,15 +170,9 @@ def _short(key: str, value: str) -> str:
     return value[:_SHOWN] if hashed else value
 
 
-def update_tasks(workspace: Workspace) -> list[dict[str, Any]]:
+def update_tasks(names: Names) -> Iterator[DoitTask]:
     """The tasks `lock:update`, which takes the name as an argument, `lock:update:LOCK`, `lock:update:serve:RECIPE`."""
-    doc = "pin anew what {} follows, or what is named as component=ref (network)"
-    of_recipe = "pin anew the image of recipe {} by its tag, or by another one with image=TAG (network)"
-    named = {name: doc.format(name) for name in workspace.locks}
-    named |= {f"{TASK}{name}": of_recipe.format(name) for name in registry_images(workspace)}
-    task: dict[str, Any] = {"basename": "lock", "params": [_DRY]}
-    either = doc.format(f"lock NAME or recipe {TASK}NAME")
-    made = [{**task, "name": "update", "doc": either, "actions": [UpdateLock("")], "pos_arg": "names"}]
-    return made + [
-        {**task, "name": f"update:{name}", "doc": text, "actions": [UpdateLock(name)]} for name, text in named.items()
-    ]
+    for task, doc in docs.update(names).items():
+        _, _, name = task.partition(":")
+        more = {} if name else {"pos_arg": "names"}
+        yield {"basename": "lock", "name": task, "doc": doc, "params": [_DRY], "actions": [UpdateLock(name)], **more}

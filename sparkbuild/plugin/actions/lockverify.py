@@ -6,30 +6,31 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from sparkbuild.agent.wire.store import CHECK, FETCH, CheckAsk, FetchAsk
-from sparkbuild.app.goals.prebuilt import TASK, registry_images
+from sparkbuild.app.goals.prebuilt import registry_images
+from sparkbuild.app.names import TASK, Names
 from sparkbuild.app.opened import Opened
 from sparkbuild.core import units
 from sparkbuild.core.errors import IntegrityError, LockError, SparkbuildError, UnsureError, UpstreamError
 from sparkbuild.core.run import Progress, Run, call
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.local.agent import LocalAgent
+from sparkbuild.plugin.adapters import docs
 from sparkbuild.plugin.adapters.action import _Action
+from sparkbuild.plugin.adapters.factory import DoitTask
 from sparkbuild.upstream.registry import Registry
 from sparkbuild.workspace.locks import sourcelock
 from sparkbuild.workspace.locks.baseimage import BaseImage
 from sparkbuild.workspace.locks.reference import Reference
 from sparkbuild.workspace.locks.sourcelock import SourceLock
 from sparkbuild.workspace.locks.text import input_key
-from sparkbuild.workspace.shapes.workspace import Workspace
 
 OK, FAIL, UNKNOWN = "ok", "FAIL", "?"
 _AT_ONCE = 4
@@ -222,18 +223,7 @@ def _pinned(image: BaseImage | Reference, component: str) -> str:
     return "the registry has the locked manifest; not its layers, which pulling checks"
 
 
-def verify_tasks(workspace: Workspace) -> list[dict[str, Any]]:
+def verify_tasks(names: Names) -> Iterator[DoitTask]:
     """The tasks `lock:verify`, `lock:verify:LOCK` and `lock:verify:serve:RECIPE`."""
-    doc = "is everything that {} pins still there, and the same? (network)"
-    images = registry_images(workspace)
-    named = {"": "every lock and recipe" if images else "every lock", **{name: name for name in workspace.locks}}
-    named |= {f"{TASK}{name}": f"recipe {name}" for name in images}
-    return [
-        {
-            "basename": "lock",
-            "name": f"verify:{name}" if name else "verify",
-            "doc": doc.format(text),
-            "actions": [VerifyLock(name)],
-        }
-        for name, text in named.items()
-    ]
+    for name, doc in docs.verify(names).items():
+        yield {"basename": "lock", "name": name, "doc": doc, "actions": [VerifyLock(name.partition(":")[2])]}

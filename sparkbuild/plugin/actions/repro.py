@@ -14,7 +14,9 @@ from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, UNKNOWN, Verdict
 from sparkbuild.core.units import count
 from sparkbuild.images.dockerfile import DockerfileSpec
+from sparkbuild.plugin.adapters import docs
 from sparkbuild.plugin.adapters.action import _Action
+from sparkbuild.plugin.adapters.factory import DoitTask
 
 _SHOWN = 20  # files of one layer in the message; the log has more
 _NAMED = 8  # folders in a line
@@ -96,9 +98,9 @@ def told(different: list[LayerDifference], most: int) -> str:
     return "\n".join(lines)
 
 
-def repro_tasks(catalog: Catalog) -> Iterator[dict[str, Any]]:
+def repro_tasks(catalog: Catalog) -> Iterator[DoitTask]:
     """The task of each image that is built."""
     for goal in catalog.goals.by_task.values():
         if goal.uri.scheme == "archive" and isinstance(goal.spec, DockerfileSpec):
-            doc = f"build {goal.spec.name} twice without cache and compare"
-            yield {"basename": "repro", "name": goal.spec.name, "doc": doc, "actions": [Reproduce(goal)]}
+            name = goal.spec.name
+            yield {"basename": "repro", "name": name, "doc": docs.repro(name), "actions": [Reproduce(goal)]}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doit.dependency import FileChangedChecker
 
-from sparkbuild.app.planned import Planned
 from sparkbuild.core.uri import is_uri
+
+if TYPE_CHECKING:
+    from sparkbuild.app.opened import Opened
 
 CHANGED = "changed while the task ran"
 
@@ -18,10 +20,10 @@ class FactChecker(FileChangedChecker):  # type: ignore[misc]
 
     The stamp is (mtime_ns, size, inode): an mtime alone survives `cp -p` and `rsync -t` of other content.
 
-    `planned` is the plan of this run, which doit, who makes the checker, does not know: None for another dodo.py.
+    `opened` is the workspace, which doit, who makes the checker, does not know: None for another dodo.py.
     """
 
-    planned: Planned | None = None
+    opened: Opened | None = None
 
     def __init__(self) -> None:
         self._digests: dict[tuple[Any, ...], str] = {}
@@ -72,11 +74,11 @@ class FactChecker(FileChangedChecker):  # type: ignore[misc]
 
     def _is_met(self, target: str) -> bool:
         """True when the named goal is met, by the facts."""
-        if self.planned is None:
+        if self.opened is None:
             return False
-        goals = self.planned.observed.catalog.goals.by_task.values()
+        goals = self.opened.catalog.goals.by_task.values()
         goal = next((goal for goal in goals if goal.target == target), None)
-        return goal is not None and self.planned.step(goal).state == "ok"
+        return goal is not None and self.opened.planned.step(goal).state == "ok"
 
 
 def stamp_of(stat: os.stat_result) -> list[int]:

@@ -26,9 +26,9 @@ class Dependencies(Dependency):  # type: ignore[misc]
 
     def __init__(self, opened: Opened, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._planned, self._made = opened.planned, opened.work.made
+        self._opened = opened
         if isinstance(self.checker, FactChecker):  # doit makes it; a dodo.py may name another
-            self.checker.planned = opened.planned
+            self.checker.opened = opened
 
     def get_status(self, task: Any, tasks_dict: Any, get_log: bool = False) -> Any:  # noqa: FBT001, FBT002 - doit's signature
         """See doit: up-to-date, run or error."""
@@ -43,12 +43,12 @@ class Dependencies(Dependency):  # type: ignore[misc]
             if task.options.get("again"):
                 result.add_reason("facts", "asked for again")
                 return result
-        refused = self._planned.refused.get(goal.target)
+        refused = self._opened.planned.refused.get(goal.target)
         if refused is not None:
             result.error_reason = str(refused)
             result.add_reason("facts", result.error_reason, "error")
             return result
-        step = self._planned.step(goal)
+        step = self._opened.planned.step(goal)
         state, reasons = step.state, step.reasons
         if state == MAYBE:
             state, reasons = self._settle(goal)
@@ -63,8 +63,8 @@ class Dependencies(Dependency):  # type: ignore[misc]
 
     def _settle(self, goal: Goal) -> tuple[str, Any]:
         """What it waited for is made (or was never going to be): look again at the goal itself."""
-        if any(need.target in self._made for need in goal.needs):
-            verdict = self._planned.observed.look_again(goal)
+        if any(need.target in self._opened.work.made for need in goal.needs):
+            verdict = self._opened.observed.look_again(goal)
             return verdict.state, verdict.reasons
         return OK, ()
 

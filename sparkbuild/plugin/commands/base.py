@@ -223,7 +223,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         for want of; the number of problems.
         """
         named = list(names)
-        problems = self.catalog.lacking(named) if named else self.catalog.goals.problems
+        problems = self.catalog.lacking(named) if named else self.catalog.names.problems
         for error in problems.values():
             complain(spoken(f"ERROR: {error}"))
         return len(problems)

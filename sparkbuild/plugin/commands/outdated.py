@@ -28,7 +28,8 @@ class Outdated(FactCommand):
     cmd_options = (_JSON,)
 
     def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
-        from sparkbuild.app.goals.prebuilt import TASK, registry_images  # noqa: PLC0415 - as above
+        from sparkbuild.app.goals.prebuilt import registry_images  # noqa: PLC0415 - as above
+        from sparkbuild.app.names import TASK  # noqa: PLC0415 - as above
         from sparkbuild.app.pins.outdated import look  # noqa: PLC0415 - only for this command
 
         workspace = self.catalog.workspace

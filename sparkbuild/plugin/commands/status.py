@@ -128,7 +128,7 @@ class Status(FactCommand):
         self.outstream.write("; protected\n" if row["protected"] else "\n")
 
     def _is_here(self, recipe: str) -> bool:
-        return f"recipes/{recipe}" in self.catalog.goals.problems
+        return f"recipes/{recipe}" in self.catalog.names.problems
 
 
 def _differs(reason: Reason, goal: Goal) -> bool:

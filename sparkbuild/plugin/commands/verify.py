@@ -139,7 +139,7 @@ def verify(
     ordered = [rows[goal.task] for goal in goals]
     hurry = any(row.state == verification.SILENT for row in ordered)
     orphans = _orphans(catalog, nodes, tuple(by_node), hurry=hurry) if not names else []
-    problems = catalog.goals.problems if not names else {}
+    problems = catalog.names.problems if not names else {}
     code = 2 if problems else verification.code(ordered)
     if as_json:
         found = [row.as_dict() for row in ordered]
