@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from sparkbuild.core import wholefile
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.ssh.tokens import fits
 from sparkbuild.core.locks import FolderLock
+from sparkbuild.nodes.ssh.tokens import fits
 
 REVOKED = "@revoked"
 AUTHORITY = "@cert-authority"
