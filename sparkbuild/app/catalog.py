@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkbuild.app import remembered
-from sparkbuild.app.names import Names, names_of
 from sparkbuild.core.errors import ConfigError, SparkbuildError
 
 if TYPE_CHECKING:
     from sparkbuild.app.goals.goals import Goals
+    from sparkbuild.app.names import Names
     from sparkbuild.workspace.shapes.workspace import Workspace
 
 
@@ -44,7 +44,11 @@ class Catalog:
 
     @cached_property
     def _contents(self) -> tuple[Workspace, Goals, Names]:
-        return (self._memory and self._memory.contents()) or _read(self.root)
+        if self._memory and (contents := self._memory.contents()):
+            return contents[0], contents[1], contents[2]
+        from sparkbuild.app.reading import read  # noqa: PLC0415 - 30 ms, and what is remembered needs none of it
+
+        return read(self.root)
 
     @property
     def workspace(self) -> Workspace:
@@ -86,20 +90,6 @@ class Catalog:
             for part, error in self.names.problems.items()
             if any(_may_lack(name, *part.partition("/")[::2]) for name in wanted)
         }
-
-
-def _read(root: Path) -> tuple[Workspace, Goals, Names]:
-    """Read everything, and remember it unless something is wrong: an error is to be found anew, with its line."""
-    from sparkbuild.app.goals.assemble import assemble  # noqa: PLC0415 - 30 ms, and what is remembered needs none of it
-    from sparkbuild.workspace.load import load  # noqa: PLC0415 - as above
-
-    with remembered.remembering(root) as memory:
-        workspace = load(root)
-        goals = assemble(workspace)
-        names = names_of(workspace, goals)
-        if not goals.problems:
-            memory.names, memory.contents = names, (workspace, goals, names)
-    return workspace, goals, names
 
 
 def _may_lack(name: str, folder: str, broken: str) -> bool:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.workspace.shapes.schema import Config
-
-if TYPE_CHECKING:
-    from sparkbuild.app.goals.goals import Goals
-    from sparkbuild.workspace.shapes.workspace import Workspace
-
 
 TASK = "serve:"  # before a recipe's name, where locks are named as well
 
@@ -37,35 +32,3 @@ class Names(NamedTuple):
     reproducible: tuple[str, ...]
     pinnable: tuple[str, ...]
     problems: dict[str, ConfigError]
-
-
-def names_of(workspace: Workspace, goals: Goals) -> Names:
-    """The names in a workspace that was read."""
-    from sparkbuild.app.goals.prebuilt import registry_images  # noqa: PLC0415 - names that are remembered need none of it
-    from sparkbuild.images.dockerfile import DockerfileSpec  # noqa: PLC0415 - as above
-
-    archives = (goal for goal in goals.by_task.values() if goal.uri.scheme == "archive")
-    return Names(
-        workspace.config,
-        {task: goal.doc for task, goal in goals.by_task.items()},
-        _groups(goals),
-        {recipe: Stop(lane.nodes, lane.spec.stop_grace) for recipe, lane in goals.lanes.items()},
-        tuple(workspace.locks),
-        tuple(goal.spec.name for goal in archives if isinstance(goal.spec, DockerfileSpec)),
-        tuple(registry_images(workspace)),
-        goals.problems,
-    )
-
-
-def _groups(goals: Goals) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for task in goals.by_task:
-        pieces = task.split(":")
-        for end in range(1, len(pieces)):
-            name = ":".join(pieces[:end])
-            if name not in goals.by_task:
-                groups.setdefault(name, []).append(task)
-    for name, tasks in tuple(groups.items()):
-        parts = [task for task in tasks if goals.is_part(task)]
-        groups[name] = parts or (tasks if ":" in name else [])
-    return {name: tasks for name, tasks in groups.items() if tasks}

@@ -40,18 +40,16 @@ class Opened:
         self.work = Work(root, self.nodes, pools, StateStore(root / STATE_FILE))
 
     @cached_property
-    def observed(self) -> Observed:
-        """What was seen."""
-        from sparkbuild.app.observed import Observed  # noqa: PLC0415 - 28 ms, and `doit list` looks at no node
-
-        return Observed(self.catalog, self.nodes, self.work.pools, self.work.state)
-
-    @cached_property
     def planned(self) -> Planned:
         """What is planned."""
-        from sparkbuild.app.planned import Planned  # noqa: PLC0415 - as above
+        from sparkbuild.app import observed, planned  # noqa: PLC0415 - 28 ms, and `doit list` looks at no node
 
-        return Planned(self.observed)
+        return planned.Planned(observed.Observed(self.catalog, self.nodes, self.work.pools, self.work.state))
+
+    @property
+    def observed(self) -> Observed:
+        """What was seen."""
+        return self.planned.observed
 
     def stops(self) -> dict[str, Stop]:
         """The lanes that can be stopped, by recipe."""

@@ -12,6 +12,7 @@ from sparkbuild.app.goals.goals import Goals
 from sparkbuild.app.goals.pinnedurls import is_url
 from sparkbuild.app.goals.prebuilt import prebuilt_goals, prebuilt_references
 from sparkbuild.app.goals.stagings import Stagings, is_for
+from sparkbuild.bench.goal import bench_goal
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Goal
 from sparkbuild.images.docker import FILES, DockerSpec, archive_goal, python_in, reference, sync_goal
@@ -174,8 +175,6 @@ class _Builder:
         self.goals.lanes[recipe.name] = lane
         bench = recipe.spec.bench
         if bench is not None:
-            from sparkbuild.bench.kind import bench_goal  # noqa: PLC0415 - a workspace without benches need not load it
-
             used = (self.workspace.images.get(name) for name in (recipe.spec.image, bench.image))
             locks = {image.lock.name: image.lock.sha256 for image in used if image is not None}
             harness = self.image(bench.image, LOCAL)

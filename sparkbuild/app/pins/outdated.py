@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,7 +15,7 @@ from sparkbuild.agent.wire.store import REFS, RefsAsk
 from sparkbuild.core.errors import SparkbuildError, UpstreamError
 from sparkbuild.core.run import call
 from sparkbuild.nodes.cluster import LOCAL, Nodes
-from sparkbuild.upstream import versions
+from sparkbuild.upstream import packageindex, versions
 from sparkbuild.upstream.registry import Registry
 from sparkbuild.workspace.locks.baseimage import BaseImage
 from sparkbuild.workspace.locks.gitsource import GitSource
@@ -106,8 +107,6 @@ def _asked(row: Row, ask: Callable[[], _Found]) -> Row:
 
 
 def _update(row: Row, ref: str) -> str:
-    import shlex  # noqa: PLC0415 - only where something is newer
-
     return f"doit lock:update {row.lock}" + (f" {shlex.quote(f'{row.component}={ref}')}" if ref else "")
 
 
@@ -189,8 +188,6 @@ def compare_image(image: BaseImage | Reference, digest: Callable[[str], str], ta
 
 
 def _wheel(lock: SourceLock, name: str) -> _Found:
-    from sparkbuild.upstream import packageindex  # noqa: PLC0415 - only where a lock has wheels
-
     locked = lock.values[f"{name}.wheel.version"]
     there = packageindex.versions(lock.values[f"{name}.wheel.name"])
     return _both(locked, versions.newest(locked, there, one_scheme=True), "")

@@ -13,6 +13,7 @@ from doit import doit_cmd
 from sparkbuild.app.goals.prebuilt import registry_images
 from sparkbuild.app.names import TASK, Names
 from sparkbuild.app.opened import Opened
+from sparkbuild.app.pins import recipepin
 from sparkbuild.app.pins.pins import Change, check_asked, pin_all
 from sparkbuild.core.errors import LockError
 from sparkbuild.core.suggest import did_you_mean
@@ -41,8 +42,6 @@ class UpdateLock(_Action):
         """See _Action: what is named must be there, and have what is asked for."""
         name, recipe = self._named(here)
         if recipe:
-            from sparkbuild.app.pins import recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
-
             recipepin.check(recipe, self._asked, here.catalog)
         elif name in here.catalog.workspace.locks:
             check_asked(here.catalog.workspace.locks[name], self._asked)
@@ -78,8 +77,6 @@ class UpdateLock(_Action):
         dry = bool((self.task.options or {}).get("dry_run")) or _DRY_RUN in self._words
         asked = self._asked
         if recipe:
-            from sparkbuild.app.pins import recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
-
             lines, values = recipepin.pin(recipe, asked, here.catalog, here.work.run(self.task.name), dry=dry)
             self.result = "\n      ".join(lines)
             here.work.runlog.write("update", task=self.task.name, recipe=recipe, changes=values, dry_run=dry)

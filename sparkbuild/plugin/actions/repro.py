@@ -12,6 +12,7 @@ from sparkbuild.core.errors import NodeError, NotMadeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, UNKNOWN, Verdict
 from sparkbuild.core.units import count
+from sparkbuild.images.building import Builder
 from sparkbuild.images.dockerfile import DockerfileSpec
 from sparkbuild.plugin.adapters import docs
 from sparkbuild.plugin.adapters.action import _Action
@@ -32,8 +33,6 @@ class Reproduce(_Action):
 
     def work(self, here: Opened, log: Path) -> None:
         """See the class."""
-        from sparkbuild.images.building import Builder  # noqa: PLC0415 - only when something is built
-
         goal = self.goal
         run = here.work.run(self.task.name)
         with here.work.pools.hold(goal.pools):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from sparkbuild.app.names import Stop
 from sparkbuild.core.goal import Goal
 from sparkbuild.plugin.adapters import docs
-from sparkbuild.plugin.adapters.action import GoalAction, StopAction
+from sparkbuild.plugin.adapters.goalaction import GoalAction, StopAction
 
 DoitTask = dict[str, object]  # what a task creator of doit yields: doit alone says what is in it
 

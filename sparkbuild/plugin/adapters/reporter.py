@@ -14,8 +14,9 @@ from sparkbuild.core import units
 from sparkbuild.core.plan import UNKNOWN
 from sparkbuild.core.screen import complain
 from sparkbuild.core.uri import DOWNLOADS
-from sparkbuild.plugin.adapters.action import Unsure, came_with
+from sparkbuild.plugin.adapters.action import Unsure
 from sparkbuild.plugin.adapters.dependencies import goal_of
+from sparkbuild.plugin.adapters.goalaction import came_with
 from sparkbuild.plugin.adapters.progress import Display, display
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import gc
+import getopt
 import itertools
 import os
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ from sparkbuild.core import STATE
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.interrupt import handling
 from sparkbuild.core.screen import Screen, complain
+from sparkbuild.core.suggest import closest
 from sparkbuild.nodes.local.ahead import Ahead
 from sparkbuild.nodes.local.process import ask_facts
 from sparkbuild.plugin.adapters import streams
@@ -54,15 +56,13 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 if params["backend"] != "sparkbuild":
                     return super().execute(params, args)
                 self.outstream = Screen(self.outstream)
-                from sparkbuild.plugin.adapters.current import opened  # noqa: PLC0415 - after the question was asked
+                from sparkbuild.plugin.adapters import current, dependencies  # noqa: PLC0415 - after the question was asked
 
-                self.opened_or_none = opened(ahead)
+                self.opened_or_none = current.opened(ahead)
                 self.prepare()
                 if not self.needs_tasks:
                     return self._execute_without_tasks(params, args)
-                from sparkbuild.plugin.adapters.dependencies import Dependencies  # noqa: PLC0415
-
-                self.dep_manager = Dependencies(
+                self.dep_manager = dependencies.Dependencies(
                     self.opened_or_none,
                     self._backends.get("sparkbuild"),
                     params["dep_file"],
@@ -114,8 +114,6 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             return 0
         known = [f"--{option.long}" for option in self.cmdparser.options if option.long]
         if not self.execute_tasks:
-            import getopt  # noqa: PLC0415
-
             try:
                 options, names = getopt.gnu_getopt(words, self.cmdparser.get_short(), self.cmdparser.get_long())
             except getopt.GetoptError as error:
@@ -249,9 +247,7 @@ def _refused(error: OSError) -> str:
 
 
 def _unknown_recipe(name: str, names: list[str]) -> str:
-    import difflib  # noqa: PLC0415 - only after a typing error
-
-    close = difflib.get_close_matches(name, names, n=3)
+    close = closest(name, names)
     lines = [f"there is no recipe {name!r}", f"  wanted: {', '.join(names) or 'a recipe in recipes/'}"]
     if close:
         lines.insert(1, f"  did you mean: {', '.join(close)}?")
@@ -259,13 +255,11 @@ def _unknown_recipe(name: str, names: list[str]) -> str:
 
 
 def _unknown(name: str, names: list[str], commands: list[str]) -> str:
-    import difflib  # noqa: PLC0415 - only after a typing error
-
     # a recipe's bare name: serving it is what is meant most often
     close = sorted(
         (n for n in names if n.endswith(f":{name}") and "://" not in n), key=lambda n: not n.startswith("serve:")
     )
-    close += difflib.get_close_matches(name, names + commands, n=3, cutoff=0.6)
+    close += closest(name, names + commands)
     lines = [f"there is no task {name!r}"]
     if close:
         lines.append(f"  did you mean: {', '.join(dict.fromkeys(close[:3]))}?")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from doit.exceptions import InvalidCommand
 from sparkbuild.app import health
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.suggest import closest
 from sparkbuild.nodes.ask import answer, everywhere
 from sparkbuild.plugin.adapters.misread import HELP, no_option
 from sparkbuild.plugin.commands.base import FactCommand
@@ -76,7 +76,7 @@ def _chosen(catalog: Catalog, names: list[str]) -> dict[str, tuple[str, ...]]:
     clusters = {name: cluster.nodes for name, cluster in catalog.workspace.config.clusters.items()}
     for name in names:
         if name not in clusters:
-            close = difflib.get_close_matches(name, clusters, n=3)
+            close = closest(name, clusters)
             hint = f"\n  did you mean: {', '.join(close)}?" if close else ""
             raise InvalidCommand(f"there is no cluster {name!r}{hint}\n  wanted: {', '.join(clusters)}")
     return {name: clusters[name] for name in names} if names else clusters

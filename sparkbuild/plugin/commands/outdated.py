@@ -7,6 +7,9 @@ from typing import Any
 
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.app.goals.prebuilt import registry_images
+from sparkbuild.app.names import TASK
+from sparkbuild.app.pins.outdated import look
 from sparkbuild.app.spoken import spoken
 from sparkbuild.plugin.commands.base import FactCommand
 
@@ -28,10 +31,6 @@ class Outdated(FactCommand):
     cmd_options = (_JSON,)
 
     def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
-        from sparkbuild.app.goals.prebuilt import registry_images  # noqa: PLC0415 - as above
-        from sparkbuild.app.names import TASK  # noqa: PLC0415 - as above
-        from sparkbuild.app.pins.outdated import look  # noqa: PLC0415 - only for this command
-
         workspace = self.catalog.workspace
         locks = workspace.locks
         images = {f"{TASK}{name}": image for name, image in registry_images(workspace).items()}

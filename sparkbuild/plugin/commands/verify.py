@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,22 +14,24 @@ from doit.exceptions import InvalidCommand
 
 from sparkbuild.app import verification
 from sparkbuild.app.rooms import folder_of
+from sparkbuild.app.space.eviction import unread, whose
 from sparkbuild.app.spoken import spoken
 from sparkbuild.app.verification import Row
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.run import Progress
 from sparkbuild.core.screen import complain
+from sparkbuild.core.suggest import closest
 from sparkbuild.core.units import size, when
 from sparkbuild.nodes.ask import everywhere, survey
 from sparkbuild.plugin.adapters.misread import HELP, no_option
 from sparkbuild.plugin.adapters.progress import Display, display
 from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.staging.eviction import Folder, folders, stays, workspace
 
 if TYPE_CHECKING:
     from sparkbuild.app.catalog import Catalog
     from sparkbuild.core.goal import Goal
     from sparkbuild.nodes.cluster import Nodes
-    from sparkbuild.staging.eviction import Folder
 
 PREFIX, STAGE = "verify:", "stage:"
 LIMIT = "20GB"
@@ -161,12 +164,10 @@ def _refuse_unknown(command: FactCommand, names: Sequence[str]) -> None:
         known = command.known() if known is None else known
         if name in known or "*" in name or command.catalog.problem_for(name) or command.catalog.lacking([name]):
             continue
-        import difflib  # noqa: PLC0415 - only after a typing error
-
         asked = name.removeprefix(STAGE)
         places = [one.removeprefix(STAGE) for one in sorted(known) if one.startswith(STAGE)]
         level = [one for one in places if one.count(":") == asked.count(":")]
-        close = difflib.get_close_matches(asked, level, n=3) + [one for one in places if asked in one.split(":")]
+        close = closest(asked, level) + [one for one in places if asked in one.split(":")]
         what = f"nothing that is staged has the name {asked!r}: there is nothing to verify"
         if asked in command.catalog.workspace.recipes:
             what = f"recipe {asked!r} stages nothing: there is nothing to verify"
@@ -238,9 +239,6 @@ class _Node:
 
 def _orphans(catalog: Catalog, nodes: Nodes, names: Sequence[str], *, hurry: bool) -> list[dict[str, Any]]:
     """What is staged on these nodes and no recipe wants any more."""
-    from sparkbuild.app.space.eviction import unread, whose  # noqa: PLC0415 - only for a look at everything
-    from sparkbuild.staging.eviction import folders, workspace  # noqa: PLC0415 - as above
-
     goals = catalog.goals.by_task.values()
     wanted = {(goal.node, folder_of(nodes, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
     answers = survey(nodes.agent, {node: {"scheme": "inventory", "hurry": hurry} for node in names}) if names else {}
@@ -269,11 +267,6 @@ def _orphans(catalog: Catalog, nodes: Nodes, names: Sequence[str], *, hurry: boo
 
 def _goes(catalog: Catalog, one: Folder) -> str:
     """That no recipe wants a folder, and how it goes away; what another workspace staged is not for this one to say."""
-    import shlex  # noqa: PLC0415 - only for a look at everything
-
-    from sparkbuild.app.space.eviction import unread  # noqa: PLC0415 - as above
-    from sparkbuild.staging.eviction import stays, workspace  # noqa: PLC0415 - as above
-
     if one.workspace != workspace(catalog.root):
         return ""
     why = stays(one, {}, one.workspace, unread(catalog))
