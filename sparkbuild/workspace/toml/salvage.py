@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import types
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
 from sparkbuild.core.suggest import nearest
-from sparkbuild.workspace.toml.scan import Path
+
+if TYPE_CHECKING:
+    from sparkbuild.workspace.toml.scan import Path
 
 T = TypeVar("T", bound=msgspec.Struct)
 
