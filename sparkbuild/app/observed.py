@@ -16,7 +16,7 @@ from sparkbuild.core.pools import Pools
 from sparkbuild.core.run import Kind, Run
 from sparkbuild.core.state import Made, StateStore
 from sparkbuild.nodes.cluster import Nodes
-from sparkbuild.nodes.facts import Observer
+from sparkbuild.nodes.facts import Fact, Observer
 
 
 class Observed:
@@ -48,7 +48,7 @@ class Observed:
                 self._last = self._state.all_made()
             return self._last
 
-    def fact(self, goal: Goal) -> dict[str, Any]:
+    def fact(self, goal: Goal) -> Fact:
         """What was seen of a goal."""
         return self._observer.fact(goal)
 

@@ -24,7 +24,7 @@ class Made(msgspec.Struct, frozen=True):
     """The last making of a goal: its key parts, when (unix seconds), how long (s), how much (bytes), in which run."""
 
     key: str
-    parts: dict[str, Any]
+    parts: dict[str, object]
     at: float
     seconds: float
     bytes: int

@@ -128,7 +128,7 @@ def _columns(chosen: list[Folder]) -> tuple[list[str], list[str]]:
     return [one.node for one in chosen], [one.dst for one in chosen]
 
 
-def rows(found: Iterable[Eviction]) -> list[dict[str, Any]]:
+def rows(found: Iterable[Eviction]) -> list[dict[str, object]]:
     """What would go, as `doit plan --json --evict` prints it; "enough" is false when nothing would, since it is not."""
     fields = ("node", "dst", "recipe", "block", "exports", "orphan", "frees", "served_at", "staged_at")
     return [

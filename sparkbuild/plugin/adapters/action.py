@@ -40,7 +40,7 @@ class _Action(BaseAction, ABC):  # type: ignore[misc]
         self.out = ""
         self.err = ""
         self.result: Any = None
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, object] = {}
 
     def execute(self, out: Any = None, err: Any = None) -> Any:
         """Do it; a failure is returned, a stop (Interrupted) is raised."""

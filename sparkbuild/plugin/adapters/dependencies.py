@@ -68,9 +68,9 @@ class Dependencies(Dependency):  # type: ignore[misc]
             return verdict.state, verdict.reasons
         return OK, ()
 
-    def seal(self, task: Any) -> dict[str, Any]:
+    def seal(self, task: Any) -> dict[str, list[int] | None]:
         """The stamps of a task's files before it runs, for `save_success`."""
-        sealed: dict[str, Any] = {}
+        sealed: dict[str, list[int] | None] = {}
         for dep in task.file_dep:
             if not is_uri(dep):
                 try:

@@ -6,6 +6,7 @@ from typing import Any
 
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.core.run import Event
 from sparkbuild.core.screen import complain
 from sparkbuild.nodes.ask import survey
 from sparkbuild.plugin.commands.base import FactCommand
@@ -56,7 +57,7 @@ class Logs(FactCommand):
             raise InvalidCommand(f"lane {names[0]} has no rank {rank}: 0 to {len(goal.nodes) - 1}")
         node = goal.nodes[rank] if goal else self._node_of(names[0], rank)
 
-        def show(event: dict[str, Any]) -> None:
+        def show(event: Event) -> None:
             if event.get("event") == "launch":
                 of = ", ".join(event["nodes"] or [node])
                 if event["rank"] != rank or (goal and of != ", ".join(goal.nodes)):

@@ -18,7 +18,7 @@ from sparkbuild.app.space.eviction import unread, whose
 from sparkbuild.app.spoken import spoken
 from sparkbuild.app.verification import Row
 from sparkbuild.core.errors import SparkbuildError
-from sparkbuild.core.run import Progress
+from sparkbuild.core.run import Event, Progress
 from sparkbuild.core.screen import complain
 from sparkbuild.core.suggest import closest
 from sparkbuild.core.units import size, when
@@ -228,8 +228,8 @@ class _Node:
         finally:
             self.screen.end(label)
 
-    def _progress(self, label: str, expected: int | None) -> Callable[[dict[str, Any]], None]:
-        def on_event(event: dict[str, Any]) -> None:
+    def _progress(self, label: str, expected: int | None) -> Callable[[Event], None]:
+        def on_event(event: Event) -> None:
             if event.get("event") == "progress":
                 total = expected if event.get("total") is None else int(event["total"])
                 self.screen.update(label, Progress(str(event["phase"]), int(event.get("bytes", 0)), total or None))

@@ -14,6 +14,7 @@ import tomli
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.templates.errors import TemplateError
 from sparkbuild.workspace.files.smallfile import UnreadableError, read_small
+from sparkbuild.workspace.shapes.fieldtypes import Table
 from sparkbuild.workspace.toml.mistakes import Mistake, as_error
 from sparkbuild.workspace.toml.salvage import salvage
 
@@ -139,7 +140,7 @@ def text_of(path: Path | str, root: Path | str, limit: int = LIMIT) -> str:
         ) from error
 
 
-def _parse(text: str, path: Path | str, root: Path | str) -> dict[str, Any]:
+def _parse(text: str, path: Path | str, root: Path | str) -> Table:
     try:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as error:
