@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from sparkbuild.core.templates.value import ALLOWED
+from sparkbuild.core.templates.allowed import ALLOWED
 
 PACKAGE = Path(__file__).parents[1] / "sparkbuild"
 REPEATS_OR_REACHES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from sparkbuild.agent.wire.lanelabels import ALIVE, BY, CREATED, RECIPE, STORE, store_id
 from sparkbuild.core import units
@@ -33,10 +33,51 @@ class Look:
     docker: bool = False
 
 
-def cluster(name: str, looks: Sequence[Look], every: Sequence[Look] = ()) -> dict[str, Any]:
-    """The health of one cluster, as `--json` prints it; nodes in rank order. `every`: all nodes that were looked at,
-    for lanes that have ranks on others.
+class _NodeHealth(TypedDict):
+    node: str
+    online: bool
+    states: list[str]
+    problems: list[str]
+    where: str
+    found: str
+    next: str
+
+
+class NodeHealth(_NodeHealth, total=False):
+    """One node, as `--json` prints it. `problems` are sentences about what is wrong there; `where`, `found` and `next`
+    those of an error. The figures are of a node that answers: bytes, and seconds that its clock is ahead.
     """
+
+    memory_available: int
+    memory_total: int
+    disk_free: int | None
+    disk_total: int | None
+    clock_skew: float
+    docker: str
+    arch: str
+
+
+class Difference(TypedDict):
+    """What differs between nodes: nodes by value. `fatal`: they do not work together."""
+
+    part: str
+    fatal: bool
+    values: dict[str, list[str]]
+
+
+class ClusterHealth(TypedDict):
+    """One cluster, as `--json` prints it; nodes in rank order."""
+
+    cluster: str
+    online: int
+    total: int
+    ok: bool
+    nodes: list[NodeHealth]
+    differences: list[Difference]
+
+
+def cluster(name: str, looks: Sequence[Look], every: Sequence[Look] = ()) -> ClusterHealth:
+    """The health of one cluster. `every`: all nodes that were looked at, for lanes that have ranks on others."""
     nodes = [row(look) for look in looks]
     for one in nodes:
         one["problems"] += lonely(one["node"], every or looks)
@@ -54,15 +95,16 @@ def cluster(name: str, looks: Sequence[Look], every: Sequence[Look] = ()) -> dic
     }
 
 
-def row(look: Look) -> dict[str, Any]:
-    """One node. `problems` are sentences about what is wrong there; `where`, `found` and `next` those of an error."""
-    found: dict[str, Any] = {"node": look.node, "online": False, "states": [], "problems": []}
-    found |= {"where": "", "found": "", "next": ""}
+def row(look: Look) -> NodeHealth:
+    """The health of one node."""
     if look.error is not None or look.fact is None or "host" not in look.fact:
         fact = look.fact or {}
         error = look.error or SparkbuildError(str(fact.get("problem") or "no answer"))
         what = error.what.partition("\n")[0]
-        return {**found, "problems": [what], **{name: getattr(error, name) for name in ("where", "found", "next")}}
+        return NodeHealth(
+            node=look.node, online=False, states=[], problems=[what],
+            where=error.where, found=error.found, next=error.next,
+        )  # fmt: skip
     fact = look.fact
     docker, disk = fact["docker"], fact["disks"].get(look.store) or {}
     states, problems = occupancy(fact, asked=look.docker, store=look.store)
@@ -74,10 +116,13 @@ def row(look: Look) -> dict[str, Any]:
     problems += _disk(look.store, disk)
     problems += [f"{name} cannot be looked at: {text}" for name, text in fact["problems"].items()]
     return {
-        **found,
+        "node": look.node,
         "online": True,
         "states": states,
         "problems": problems,
+        "where": "",
+        "found": "",
+        "next": "",
         "memory_available": fact["memory"]["available"],
         "memory_total": fact["memory"]["total"],
         "disk_free": disk.get("free"),
@@ -190,9 +235,9 @@ def clock(look: Look) -> tuple[float, float]:
     return time - (look.began + look.ended) / 2, (look.ended - look.began) / 2
 
 
-def differences(looks: Sequence[Look]) -> list[dict[str, Any]]:
-    """What differs between the nodes that answer, part by part: {"part", "fatal", "values": {value: nodes}}."""
-    found = []
+def differences(looks: Sequence[Look]) -> list[Difference]:
+    """What differs between the nodes that answer, part by part."""
+    differing: list[Difference] = []
     for part in _PARTS:
         values: dict[str, list[str]] = {}
         for look in looks:
@@ -200,11 +245,11 @@ def differences(looks: Sequence[Look]) -> list[dict[str, Any]]:
             if value is not None:
                 values.setdefault(value, []).append(look.node)
         if len(values) > 1:
-            found.append({"part": part, "fatal": part in _FATAL, "values": values})
-    return found
+            differing.append({"part": part, "fatal": part in _FATAL, "values": values})
+    return differing
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
+def lines(found: ClusterHealth) -> list[str]:
     """A cluster's health as people read it. What is wrong has a `!` in front."""
     told = [f"{found['cluster']}: {found['online']}/{found['total']} online"]
     names = max((len(node["node"]) for node in found["nodes"]), default=0)
@@ -216,19 +261,19 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         else:
             told.append(f"{lead}{_state(node):<{states}}  {_figures(node)}".rstrip())
         told += [f"{'':<{len(lead)}}! {text}" for text in node["problems"]]
-        for name in ("where", "found", "next"):
-            told += [f"{'':<{len(lead)}}  {name + ':':<7}{text}" for text in node[name].splitlines()]
+        for name, field in (("where", node["where"]), ("found", node["found"]), ("next", node["next"])):
+            told += [f"{'':<{len(lead)}}  {name + ':':<7}{text}" for text in field.splitlines()]
     for one in found["differences"]:
         values = "; ".join(f"{value or 'none'} on {', '.join(nodes)}" for value, nodes in one["values"].items())
         told.append(f"  {'!' if one['fatal'] else '-'} {one['part']} differs: {values}")
     return told
 
 
-def _state(node: Mapping[str, Any]) -> str:
+def _state(node: NodeHealth) -> str:
     return "; ".join(node["states"])
 
 
-def _figures(node: Mapping[str, Any]) -> str:
+def _figures(node: NodeHealth) -> str:
     disk = node["disk_free"]
     pieces = [
         f"memory {units.size(node['memory_available'])} of {units.size(node['memory_total'])}",

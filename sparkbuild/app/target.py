@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from sparkbuild.bench.target import BenchTarget
 from sparkbuild.core.errors import NotReadyError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
@@ -14,7 +15,6 @@ from sparkbuild.images.venv import folder_in_store
 from sparkbuild.serving.ranks import LaneSeen, ranks_of
 
 if TYPE_CHECKING:
-    from sparkbuild.bench.target import BenchTarget
     from sparkbuild.nodes.cluster import Nodes
 
 
@@ -23,8 +23,6 @@ def bench_target(goal: Goal, look: Callable[[Goal], Verdict], nodes: Nodes) -> I
     """The target of a report goal, reached while the block runs. `look` looks at a goal now. Raises NotReadyError when
     the lane does not run.
     """
-    from sparkbuild.bench.target import BenchTarget  # noqa: PLC0415 - only when a bench runs
-
     lane, harness = goal.needs
     head = ranks_of(lane, look(lane).fact or LaneSeen())[0]
     record = head.record

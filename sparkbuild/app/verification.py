@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import msgspec
 
@@ -40,7 +39,7 @@ class Row(msgspec.Struct):
     next: str = ""
     note: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """As `--json` prints it."""
         return {name: getattr(self, name) for name in self.__struct_fields__ if name != "note"}
 

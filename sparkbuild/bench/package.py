@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -17,6 +16,7 @@ from sparkbuild.bench.manifest import NAME, Manifest, decode, encode
 from sparkbuild.bench.observe import INCOMPLETE, PART
 from sparkbuild.core import wholefile
 from sparkbuild.core.errors import ConfigError
+from sparkbuild.core.locks import FolderLock
 
 SCRATCH = "scratch"  # where the harnesses run; not part of the package
 
@@ -24,7 +24,7 @@ SCRATCH = "scratch"  # where the harnesses run; not part of the package
 class Package:
     """An open package: `<reports>/.<YYYY-MM-DD_HHMMSS>_<label>.part`, locked by whoever fills it."""
 
-    def __init__(self, part: Path, name: str, started: datetime, lock: int) -> None:
+    def __init__(self, part: Path, name: str, started: datetime, lock: FolderLock) -> None:
         self.part = part
         self.name = name
         self.started = started
@@ -42,7 +42,7 @@ class Package:
             write_manifest(self.part, msgspec.structs.replace(manifest, files=_hashes(self.part)))
             return _publish(self.part, self.name if manifest.complete else self.name + INCOMPLETE)
         finally:
-            os.close(self._lock)
+            self._lock.release()
 
 
 def start(reports: Path, label: str) -> Package:
@@ -61,8 +61,8 @@ def start(reports: Path, label: str) -> Package:
         except FileExistsError:
             pass
         time.sleep(0.2)  # another one began in this second
-    lock = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = FolderLock(part)
+    lock.acquire()
     return Package(part, name, now, lock)
 
 
@@ -70,17 +70,15 @@ def sweep(reports: Path) -> list[Path]:
     """Name the packages of runs that were killed: what they left becomes `..._incomplete`. Returns their new paths."""
     found = []
     for part in sorted(reports.glob(f".*{PART}")):
-        lock = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        lock = FolderLock(part)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(part / SCRATCH, ignore_errors=True)
-            name = part.name.removeprefix(".").removesuffix(PART) + INCOMPLETE
-            _disown(part)
-            found.append(_publish(part, name))
-        except BlockingIOError:
-            pass  # still being filled
+            if lock.try_acquire():  # else it is still being filled
+                shutil.rmtree(part / SCRATCH, ignore_errors=True)
+                name = part.name.removeprefix(".").removesuffix(PART) + INCOMPLETE
+                _disown(part)
+                found.append(_publish(part, name))
         finally:
-            os.close(lock)
+            lock.release()
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -22,8 +21,8 @@ class Key:
 
     __slots__ = ("_digest", "parts")
 
-    def __init__(self, parts: Mapping[str, Any]) -> None:
-        self.parts: dict[str, Any] = dict(parts)
+    def __init__(self, parts: Mapping[str, object]) -> None:
+        self.parts: dict[str, object] = dict(parts)
         self._digest = ""
 
     @property

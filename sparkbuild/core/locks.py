@@ -1,4 +1,7 @@
-"""One lock per goal or task, so that two runs never do the same work; the second waits and then looks again."""
+"""Locks of the operator's machine: one per goal or task, which says who holds it, and one on a folder.
+
+Two runs never do the same work: the second waits for the lock, and then looks again.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +40,11 @@ class TaskLock:
             if os.geteuid() == 0:  # another user's workspace: the lock is to stay his
                 owner = os.stat(self.path.parent)
                 os.fchown(fd, owner.st_uid, owner.st_gid)
-            while True:
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if not waited and waiting is not None:
-                        waiting(_holder(fd))
-                    waited = True
-                    cancelled.wait(0.1)
+            while not _taken(fd):
+                if not waited and waiting is not None:
+                    waiting(_holder(fd))
+                waited = True
+                cancelled.wait(0.1)
             with suppress(OSError):  # a full disk: who waits is not told for whom
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, json.dumps({"pid": os.getpid(), "name": self.name, "since": time.time()}).encode(), 0)
@@ -68,6 +67,44 @@ class TaskLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+class FolderLock:
+    """An exclusive lock on a folder that is there, released at the latest when the process ends."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def acquire(self, cancelled: Cancel = cancel) -> None:
+        """Take the lock, waiting for it."""
+        while not _taken(self._fd):
+            cancelled.wait(0.1)
+
+    def try_acquire(self) -> bool:
+        """Take the lock; False when another one has it."""
+        return _taken(self._fd)
+
+    def release(self) -> None:
+        """Give the lock back; the object is of no more use."""
+        os.close(self._fd)
+
+    def __enter__(self) -> None:
+        try:
+            self.acquire()
+        except BaseException:
+            self.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _taken(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _holder(fd: int) -> str:

@@ -61,7 +61,7 @@ class Step(msgspec.Struct, frozen=True):
         """True for what is made on demand only, while nobody can say whether there is one."""
         return self.verdict.state == UNKNOWN and any(reason.part == _NEEDED for reason in self.verdict.reasons)
 
-    def as_dict(self, command: str) -> dict[str, Any]:
+    def as_dict(self, command: str) -> dict[str, object]:
         """The step as `doit plan --json` prints it."""
         return {
             "task": self.goal.task,

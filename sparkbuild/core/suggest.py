@@ -7,12 +7,17 @@ from collections.abc import Iterable
 
 def nearest(word: str, names: Iterable[str], likeness: float = 0.6) -> str:
     """The one of `names` most like `word`, or "" when none is like it: `likeness` is from 0 to 1."""
-    import difflib  # noqa: PLC0415 - it costs start-up time, and a healthy workspace never needs it
-
     pool = sorted(set(names))
     folded = {name.lower().replace("-", "_"): name for name in pool}
-    found = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=likeness)
-    return folded[found[0]] if found else ""
+    close = closest(word.lower().replace("-", "_"), folded, most=1, likeness=likeness)
+    return folded[close[0]] if close else ""
+
+
+def closest(word: str, names: Iterable[str], *, most: int = 3, likeness: float = 0.6) -> list[str]:
+    """The names that are most like `word`, the best first."""
+    import difflib  # noqa: PLC0415 - it costs start-up time, and a healthy workspace never needs it
+
+    return difflib.get_close_matches(word, list(names), n=most, cutoff=likeness)
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from sparkbuild.app.session import STATE_FILE, session
-from sparkbuild.plugin.actions.locks import check_task, pin_task
-from sparkbuild.plugin.actions.lockupdate import update_tasks
-from sparkbuild.plugin.actions.lockverify import verify_tasks
-from sparkbuild.plugin.actions.repro import repro_tasks
+from sparkbuild.app.work import STATE_FILE
 from sparkbuild.plugin.adapters.action import Proc
 from sparkbuild.plugin.adapters.checker import FactChecker
-from sparkbuild.plugin.adapters.factory import group_doc, group_of, stop_task, task_of
+from sparkbuild.plugin.adapters.current import current, opened
 
 __all__ = ["Proc", "config", "task_sparkbuild"]
 
 
-def config(**settings: Any) -> dict[str, Any]:
+def config(**settings: object) -> dict[str, object]:
     """Doit's settings for a workspace; `settings` override single ones.
 
     A bare `doit` selects nothing: it would stop every lane and start every bench otherwise.
@@ -35,22 +30,9 @@ def config(**settings: Any) -> dict[str, Any]:
     }
 
 
-def task_sparkbuild() -> Iterator[dict[str, Any]]:
-    """All tasks of the workspace."""
-    here = session()
-    if not here.listing:  # `doit list` prints goals without paying for a thousand doit tasks
-        for goal in here.goals.by_task.values():
-            yield task_of(goal)
-        for name, members in here.groups.items():
-            basename, _, rest = name.partition(":")
-            if rest:  # the group of a basename is made by doit
-                yield group_of(basename, rest, group_doc(name, members), members)
-    for recipe, (nodes, grace) in here.stoppable().items():
-        yield stop_task(recipe, nodes, grace)
-    yield from repro_tasks(here)
-    yield check_task(here)
-    yield from verify_tasks(here)
-    yield from update_tasks(here)
-    broken = (name.removeprefix("locks/") for name in here.workspace.problems if name.startswith("locks/"))
-    for name in (*here.workspace.locks, *broken):  # pinning anew may be what mends a broken one
-        yield pin_task(here, name)
+def task_sparkbuild() -> Iterator[dict[str, object]]:
+    """All tasks of the workspace; none for `doit list`, which prints their lines without paying for thousands."""
+    if not current.listing:
+        from sparkbuild.plugin.alltasks import all_tasks  # noqa: PLC0415 - `doit list` needs none of it
+
+        yield from all_tasks(opened())

@@ -12,6 +12,7 @@ import msgspec
 
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.workspace import nodecheck
+from sparkbuild.workspace.files import looked
 from sparkbuild.workspace.images import bases
 from sparkbuild.workspace.images.imagefile import load_image
 from sparkbuild.workspace.locks import sourcelock
@@ -62,7 +63,7 @@ def load_config(root: str) -> Config:
     Raises ConfigError when it is wrong.
     """
     path = f"{root}/config.toml"
-    config = tomlfile.read(path, Config, root) if os.path.lexists(path) else Config()
+    config = tomlfile.read(path, Config, root) if looked.exists(path) else Config()
     nodes = {LOCAL: Node(), **config.nodes}
     findings = Findings(root, "config.toml")
     for name, settings in config.nodes.items():
@@ -126,13 +127,13 @@ def _folders(root: str, kind: str, file: str) -> Iterator[str]:
     """The names under images/ or recipes/ that have their file, even if it cannot be read. Sorted."""
     for name in _listing(f"{root}/{kind}"):
         # lexists: a dangling link is a mistake to be told, not a recipe to be skipped
-        if not name.startswith(".") and os.path.lexists(f"{root}/{kind}/{name}/{file}"):
+        if not name.startswith(".") and looked.exists(f"{root}/{kind}/{name}/{file}"):
             yield name
 
 
 def _listing(folder: str) -> list[str]:
     try:
-        return sorted(os.listdir(folder))
+        return looked.listing(folder)
     except FileNotFoundError:
         return []
     except OSError as error:

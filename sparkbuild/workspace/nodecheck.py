@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 import os
 import re
 
@@ -46,8 +47,6 @@ def check_fabric(findings: Findings, cluster: str, fabric: str) -> None:
     """Note a `fabric` that is no network: while nodes are away, nobody else would see it."""
     if not fabric:
         return
-    import ipaddress  # noqa: PLC0415 - 4 ms, and few workspaces name a fabric
-
     try:
         ipaddress.IPv4Network(fabric)
     except ValueError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sparkbuild.app.stops import Stop
 from sparkbuild.plugin.commands import status
 from sparkbuild.plugin.commands.status import Status
 from tests.serving.test_state import lives, record
@@ -19,12 +20,13 @@ BEHIND = 5 * 3600.0  # seconds that the node's clock is behind ours
 def shown(monkeypatch: pytest.MonkeyPatch, now: float, **times: float) -> str:
     fact = lives(of=record(container="", pid=4711, host="127.0.0.1", model_id="m", lock="l@12", **times), now=now)
     monkeypatch.setattr(status, "survey", lambda _agent, queries: dict.fromkeys(queries, fact))
-    nodes = SimpleNamespace(agent=None)
     command: Any = Status.__new__(Status)
-    session = SimpleNamespace(
-        stoppable=lambda: {"demo": (("dgx1",), None)}, nodes=nodes, goals=SimpleNamespace(problems={})
+    opened = SimpleNamespace(
+        stops=lambda: {"demo": Stop(("dgx1",), 15.0)},
+        nodes=SimpleNamespace(agent=None),
+        catalog=SimpleNamespace(names=SimpleNamespace(problems={})),
     )
-    monkeypatch.setattr(Status, "session", session)
+    monkeypatch.setattr(Status, "opened", opened)
     command.outstream = io.StringIO()
     command._print_living(command._row("demo", None))
     return str(command.outstream.getvalue())

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -78,7 +77,7 @@ def test_what_a_killed_run_left_is_incomplete(reports: Path, complete: bool):
     because = () if complete else ("the run was killed before its end",)
     package.write_manifest(made.part, manifest(complete=complete, incomplete_because=because))
     made.scratch.mkdir()
-    os.close(made._lock)  # what the kernel does for a killed process
+    made._lock.release()  # what the kernel does for a killed process
     (final,) = package.sweep(reports)
     assert final.name.endswith("_incomplete")
     assert not (final / package.SCRATCH).exists()
@@ -88,7 +87,7 @@ def test_what_a_killed_run_left_is_incomplete(reports: Path, complete: bool):
 
 
 def test_a_run_killed_in_its_first_moments(reports: Path):
-    os.close(package.start(reports, "demo")._lock)
+    package.start(reports, "demo")._lock.release()
     package.sweep(reports)
     (found,) = look(reports)
     assert found["broken"] == "manifest.json: No such file or directory"

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from sparkbuild.app.goals import builds
+from sparkbuild.app.goals.goals import Goals
 from sparkbuild.app.goals.pinnedurls import is_url
 from sparkbuild.app.goals.prebuilt import prebuilt_goals, prebuilt_references
 from sparkbuild.app.goals.stagings import Stagings, is_for
+from sparkbuild.bench.goal import bench_goal
 from sparkbuild.core.errors import ConfigError, LockError
 from sparkbuild.core.goal import Goal
 from sparkbuild.images.docker import FILES, DockerSpec, archive_goal, python_in, reference, sync_goal
@@ -31,25 +33,6 @@ from sparkbuild.workspace.locks.sourcelock import SourceLock
 from sparkbuild.workspace.shapes.schema import DockerfileImage, DockerImage, VenvImage
 from sparkbuild.workspace.shapes.stagingschema import FilesStaging
 from sparkbuild.workspace.shapes.workspace import Image, Recipe, Workspace
-
-
-class Goals(msgspec.Struct):
-    """All goals of a workspace by task name, in the order in which they are listed."""
-
-    by_task: dict[str, Goal]
-    lanes: dict[str, Goal]
-    problems: dict[str, ConfigError]
-
-    def add(self, goal: Goal) -> Goal:
-        """Keep a goal; the same goal asked for twice is one."""
-        return self.by_task.setdefault(goal.task, goal)
-
-    def is_part(self, task: str) -> bool:
-        """Whether a goal belongs to the groups and patterns that its name fits: a base that only the build of another
-        image wants on its build node is made for that build, or by its own name.
-        """
-        goal = self.by_task.get(task)
-        return goal is None or not (goal.transient and goal.uri.scheme == "image")
 
 
 def assemble(workspace: Workspace) -> Goals:
@@ -192,8 +175,6 @@ class _Builder:
         self.goals.lanes[recipe.name] = lane
         bench = recipe.spec.bench
         if bench is not None:
-            from sparkbuild.bench.kind import bench_goal  # noqa: PLC0415 - a workspace without benches need not load it
-
             used = (self.workspace.images.get(name) for name in (recipe.spec.image, bench.image))
             locks = {image.lock.name: image.lock.sha256 for image in used if image is not None}
             harness = self.image(bench.image, LOCAL)

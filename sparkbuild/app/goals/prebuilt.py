@@ -13,8 +13,6 @@ from sparkbuild.nodes.cluster import LOCAL
 from sparkbuild.workspace.locks.reference import Reference, is_reference, parse
 from sparkbuild.workspace.shapes.workspace import Workspace
 
-TASK = "serve:"  # before a recipe's name, where locks are named as well
-
 
 def prebuilt_goals(workspace: Workspace, text: str, nodes: Iterable[str]) -> list[Goal]:
     """The goal on each of the nodes, in their order."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
 from sparkbuild.agent.wire.store import REFS, RefsAsk
-from sparkbuild.app.session import Session
 from sparkbuild.core.errors import SparkbuildError, UpstreamError
 from sparkbuild.core.run import call
-from sparkbuild.nodes.cluster import LOCAL
-from sparkbuild.upstream import versions
+from sparkbuild.nodes.cluster import LOCAL, Nodes
+from sparkbuild.upstream import packageindex, versions
 from sparkbuild.upstream.registry import Registry
 from sparkbuild.workspace.locks.baseimage import BaseImage
 from sparkbuild.workspace.locks.gitsource import GitSource
@@ -65,13 +66,15 @@ class _Found(msgspec.Struct, frozen=True):
     refs: tuple[str, ...] = ()
 
 
-def look(here: Session, locks: Iterable[SourceLock], images: Mapping[str, Reference]) -> list[Row]:
+def look(root: Path, nodes: Nodes, locks: Iterable[SourceLock], images: Mapping[str, Reference]) -> list[Row]:
     """The rows of all components that have versions, in the order of the locks, then those of the `images` of recipes,
     by `serve:NAME`. Files by URL have none: no row.
     """
     questions: list[Callable[[], Row]] = []
     for lock in locks:
-        questions += [partial(_row, lock, name, "git", partial(_git, here, lock, name)) for name in lock.sources()]
+        questions += [
+            partial(_row, lock, name, "git", partial(_git, root, nodes, lock, name)) for name in lock.sources()
+        ]
         questions += [partial(_row, lock, name, "image", partial(_image, lock, name)) for name in lock.images()]
         wheels = [name for name in lock.artifacts() if f"{name}.wheel.name" in lock.values]
         questions += [partial(_row, lock, name, "wheel", partial(_wheel, lock, name)) for name in wheels]
@@ -104,8 +107,6 @@ def _asked(row: Row, ask: Callable[[], _Found]) -> Row:
 
 
 def _update(row: Row, ref: str) -> str:
-    import shlex  # noqa: PLC0415 - only where something is newer
-
     return f"doit lock:update {row.lock}" + (f" {shlex.quote(f'{row.component}={ref}')}" if ref else "")
 
 
@@ -119,10 +120,10 @@ def _place(lock: SourceLock, name: str, kind: str) -> tuple[str, str]:
     return f"package index, {values[f'{name}.wheel.name']}", values.get(f"{name}.wheel.version", "")
 
 
-def _git(here: Session, lock: SourceLock, name: str) -> _Found:
+def _git(root: Path, nodes: Nodes, lock: SourceLock, name: str) -> _Found:
     source = lock.source(name)
-    request = RefsAsk(root=str(here.root), action="refs", url=source.repository)
-    return compare(source, call(here.nodes.agent(LOCAL), REFS, request)["refs"])
+    request = RefsAsk(root=str(root), action="refs", url=source.repository)
+    return compare(source, call(nodes.agent(LOCAL), REFS, request)["refs"])
 
 
 def compare(source: GitSource, refs: dict[str, str]) -> _Found:
@@ -187,8 +188,6 @@ def compare_image(image: BaseImage | Reference, digest: Callable[[str], str], ta
 
 
 def _wheel(lock: SourceLock, name: str) -> _Found:
-    from sparkbuild.upstream import packageindex  # noqa: PLC0415 - only where a lock has wheels
-
     locked = lock.values[f"{name}.wheel.version"]
     there = packageindex.versions(lock.values[f"{name}.wheel.name"])
     return _both(locked, versions.newest(locked, there, one_scheme=True), "")

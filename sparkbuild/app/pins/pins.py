@@ -13,6 +13,8 @@ from sparkbuild.core.errors import LockError, UpstreamError
 from sparkbuild.core.run import Run
 from sparkbuild.core.suggest import did_you_mean, nearest
 from sparkbuild.nodes.cluster import LOCAL
+from sparkbuild.upstream import packageindex
+from sparkbuild.upstream.registry import Registry
 from sparkbuild.workspace.locks import baseimage, gitsource
 from sparkbuild.workspace.locks.sourcelock import SourceLock
 
@@ -174,8 +176,6 @@ def _git(name: str, ref: str, lock: SourceLock, run: Run) -> Change:
 
 
 def _image(key: str, tag: str, lock: SourceLock) -> Change:
-    from sparkbuild.upstream.registry import Registry  # noqa: PLC0415 - costs httpx
-
     image = baseimage.parse(key, lock.values[key])
     if image is None or not _TAG.fullmatch(tag):
         what = f"`{tag}` cannot be a tag" if image else f"`{key}` is not an image"
@@ -186,8 +186,6 @@ def _image(key: str, tag: str, lock: SourceLock) -> Change:
 
 
 def _wheel(name: str, version: str, lock: SourceLock) -> Change:
-    from sparkbuild.upstream import packageindex  # noqa: PLC0415 - only where a wheel is pinned
-
     found = packageindex.wheel(lock.values[f"{name}.wheel.name"], version)
     old = lock.values.get(f"{name}.wheel.file", "")
     if old and old.split("-")[-1] != found.filename.split("-")[-1]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 
-from sparkbuild.app.goals.prebuilt import TASK
-from sparkbuild.app.session import Session
+from sparkbuild.app.catalog import Catalog
+from sparkbuild.app.names import TASK
 from sparkbuild.core.errors import ConfigError, LockError, UpstreamError
 from sparkbuild.core.run import Run
 from sparkbuild.upstream.registry import Registry
@@ -17,20 +17,22 @@ from sparkbuild.workspace.toml import edit, tomlfile
 _KEY = "image"
 
 
-def pin(name: str, asked: Mapping[str, str], here: Session, run: Run, *, dry: bool) -> tuple[list[str], dict[str, str]]:
+def pin(
+    name: str, asked: Mapping[str, str], catalog: Catalog, run: Run, *, dry: bool
+) -> tuple[list[str], dict[str, str]]:
     """Look up the tag that is `asked` for as `image`, else the one that the recipe has, and write its digest. Returns
     lines to tell, and what was written by its key. Raises ConfigError when there is nothing to look up or the file
     cannot be written, UpstreamError when the registry does not tell; nothing is written then.
     """
-    recipe = here.workspace.recipes[name]
-    path = here.root / recipe.dir / "recipe.toml"
+    recipe = catalog.workspace.recipes[name]
+    path = catalog.root / recipe.dir / "recipe.toml"
     old = recipe.spec.image
-    where = f"{here.relative(path)}:{tomlfile.line_of(path, here.root, _KEY)}"
-    image = _of_registry(recipe, here, where)
+    where = f"{catalog.relative(path)}:{tomlfile.line_of(path, catalog.root, _KEY)}"
+    image = _of_registry(recipe, catalog, where)
     tag = _tag(name, image, asked, where)
     run.note(f"look up {image.repository}:{tag}")
     new = rewritten(old, tag, _digest(image, tag, where))
-    found = edit.find(path, here.root, _KEY)
+    found = edit.find(path, catalog.root, _KEY)
     if found.value != old:
         raise edit.changed(found.shown)
     if new == old:
@@ -44,19 +46,19 @@ def pin(name: str, asked: Mapping[str, str], here: Session, run: Run, *, dry: bo
     return [f"changed {found.where}", *change], {_KEY: new}
 
 
-def check(name: str, asked: Mapping[str, str], here: Session) -> None:
+def check(name: str, asked: Mapping[str, str], catalog: Catalog) -> None:
     """Raise ConfigError when the recipe has no image to pin, or what is `asked` for cannot be meant. No network."""
-    recipe = here.workspace.recipes[name]
-    path = here.root / recipe.dir / "recipe.toml"
-    where = f"{here.relative(path)}:{tomlfile.line_of(path, here.root, _KEY)}"
-    _tag(name, _of_registry(recipe, here, where), asked, where)
+    recipe = catalog.workspace.recipes[name]
+    path = catalog.root / recipe.dir / "recipe.toml"
+    where = f"{catalog.relative(path)}:{tomlfile.line_of(path, catalog.root, _KEY)}"
+    _tag(name, _of_registry(recipe, catalog, where), asked, where)
 
 
-def _of_registry(recipe: Recipe, here: Session, where: str) -> Reference:
+def _of_registry(recipe: Recipe, catalog: Catalog, where: str) -> Reference:
     image = recipe.spec.image
     if is_reference(image):
         return parse(image)
-    lock = here.workspace.images[image].lock.name
+    lock = catalog.workspace.images[image].lock.name
     raise ConfigError(
         f"recipe `{recipe.name}` runs in an image of this workspace, which has no digest to pin",
         where=where,

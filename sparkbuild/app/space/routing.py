@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,21 +13,21 @@ from sparkbuild.core.reasons import Reason
 from sparkbuild.staging.routes import SOURCE, repeated, routes
 
 if TYPE_CHECKING:
-    from sparkbuild.app.session import Session
+    from sparkbuild.core.goal import Goal
 
 
-def told(session: Session, made: Plan, refused: Container[str] = ()) -> Plan:
-    """The plan with a line for each step that stages what several nodes want. Targets that are `refused` read nothing,
-    and give nothing.
+def told(made: Plan, holders: Callable[[Goal], list[tuple[str, str]]], refused: Container[str] = ()) -> Plan:
+    """The plan with a line for each step that stages what several nodes want. `holders`: other folders that have
+    what a goal stages, with their nodes. Targets that are `refused` read nothing, and give nothing.
     """
     tried = [step for step in made if step.goal.target not in refused]
     again = repeated(tried)
-    holders: dict[str, list[str]] = {}
+    nodes_with: dict[str, list[str]] = {}
     for step in tried:
         if step.goal.uri.scheme == "staged" and step.state == RUN and step.goal.spec.shared:
-            known = holders.setdefault(step.goal.key.digest, [])
-            known += [node for node, _ in session.holders(step.goal) if node not in known]
-    found = routes(tried, {key: nodes[::-1] for key, nodes in holders.items()})
+            known = nodes_with.setdefault(step.goal.key.digest, [])
+            known += [node for node, _ in holders(step.goal) if node not in known]
+    found = routes(tried, {key: nodes[::-1] for key, nodes in nodes_with.items()})
 
     def seen(step: Step) -> Step:
         target = step.goal.target

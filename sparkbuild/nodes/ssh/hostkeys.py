@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import fcntl
 import hashlib
 import hmac
 import os
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 
 from sparkbuild.core import wholefile
 from sparkbuild.core.errors import NodeError
+from sparkbuild.core.locks import FolderLock
 from sparkbuild.nodes.ssh.tokens import fits
 
 REVOKED = "@revoked"
@@ -166,12 +166,8 @@ def record(path: str, name: str, key: HostKey) -> None:
     """Write the key of `name` into a known_hosts file, in place of those it had there; other lines stay as they are.
     The file is whole at every moment, and of two that record at once both have their say.
     """
-    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    with FolderLock(os.path.dirname(path) or "."):
         _replace(path, name, key)
-    finally:
-        os.close(folder)
 
 
 def _replace(path: str, name: str, key: HostKey) -> None:

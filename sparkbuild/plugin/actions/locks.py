@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from sparkbuild.app.session import Session
+from sparkbuild.app.opened import Opened
 from sparkbuild.core.errors import LockError
 from sparkbuild.core.units import count
+from sparkbuild.plugin.adapters import docs
 from sparkbuild.plugin.adapters.action import _Action
+from sparkbuild.plugin.adapters.factory import DoitTask
 from sparkbuild.workspace.locks import sourcelock
 
 
 class CheckLocks(_Action):
     """Read every lock, each component as it is for use, and compare it with its local inputs; no network."""
 
-    def work(self, here: Session, log: Path) -> None:
+    def work(self, here: Opened, log: Path) -> None:
         """See the class."""
         del log
-        found = [str(error) for name, error in here.goals.problems.items() if name.startswith("locks/")]
+        found = [str(error) for name, error in here.catalog.names.problems.items() if name.startswith("locks/")]
         pinned = 0
-        for lock in here.workspace.locks.values():
+        for lock in here.catalog.workspace.locks.values():
             found += [str(error) for error in (*lock.check(), *sourcelock.verify(lock, here.root))]
             pinned += len(lock.sources()) + len(lock.artifacts()) + len(lock.images())
         if found:
             raise LockError("\n".join(dict.fromkeys(found)))
-        locks = count(len(here.workspace.locks), "lock")
+        locks = count(len(here.catalog.workspace.locks), "lock")
         self.result = f"{locks} with {count(pinned, 'component')}: read, and the local files are as pinned"
 
 
@@ -36,29 +37,21 @@ class PinLock(_Action):
         super().__init__()
         self.name = name
 
-    def work(self, here: Session, log: Path) -> None:
+    def work(self, here: Opened, log: Path) -> None:
         """See the class."""
         del log
         path = here.root / "locks" / f"{self.name}.source.lock"
         text, changed = sourcelock.pin(path, here.root)
         if changed:
-            sourcelock.write(path, text, here.relative(path))
+            sourcelock.write(path, text, here.catalog.relative(path))
         self.result = f"changed: {', '.join(changed)}" if changed else "nothing to change"
 
 
-def check_task(here: Session) -> dict[str, Any]:
+def check_task() -> DoitTask:
     """The task `lock:check`."""
-    del here
-    doc = "read every lock and compare it with the local files it pins (no network)"
-    return {"basename": "lock", "name": "check", "doc": doc, "actions": [CheckLocks()]}
+    return {"basename": "lock", "name": "check", "doc": docs.CHECK, "actions": [CheckLocks()]}
 
 
-def pin_task(here: Session, name: str) -> dict[str, Any]:
+def pin_task(name: str) -> DoitTask:
     """The task `lock:pin:NAME`."""
-    del here
-    return {
-        "basename": "lock",
-        "name": f"pin:{name}",
-        "doc": f"pin {name}'s local files anew",
-        "actions": [PinLock(name)],
-    }
+    return {"basename": "lock", "name": f"pin:{name}", "doc": docs.pin(name), "actions": [PinLock(name)]}

@@ -5,20 +5,24 @@ doit takes `component=ref` for one of its variables wherever it stands, so these
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from doit import doit_cmd
 
-from sparkbuild.app.goals.prebuilt import TASK, registry_images
+from sparkbuild.app.goals.prebuilt import registry_images
+from sparkbuild.app.names import TASK, Names
+from sparkbuild.app.opened import Opened
+from sparkbuild.app.pins import recipepin
 from sparkbuild.app.pins.pins import Change, check_asked, pin_all
-from sparkbuild.app.session import Session
 from sparkbuild.core.errors import LockError
 from sparkbuild.core.suggest import did_you_mean
-from sparkbuild.plugin.actions.lockverify import run_of
+from sparkbuild.plugin.adapters import docs
 from sparkbuild.plugin.adapters.action import _Action
+from sparkbuild.plugin.adapters.factory import DoitTask
 from sparkbuild.plugin.adapters.misread import no_option
 from sparkbuild.workspace.locks import sourcelock
+from sparkbuild.workspace.shapes.workspace import Workspace
 
 _DRY = {"name": "dry_run", "long": "dry-run", "type": bool, "default": False, "help": "show the changes, write nothing"}
 _DRY_RUN = "--dry-run"
@@ -34,15 +38,13 @@ class UpdateLock(_Action):
         super().__init__()
         self.name = name
 
-    def check(self, here: Session) -> None:
+    def check(self, here: Opened) -> None:
         """See _Action: what is named must be there, and have what is asked for."""
         name, recipe = self._named(here)
         if recipe:
-            from sparkbuild.app.pins import recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
-
-            recipepin.check(recipe, self._asked, here)
-        elif name in here.workspace.locks:
-            check_asked(here.workspace.locks[name], self._asked)
+            recipepin.check(recipe, self._asked, here.catalog)
+        elif name in here.catalog.workspace.locks:
+            check_asked(here.catalog.workspace.locks[name], self._asked)
 
     @property
     def _words(self) -> list[str]:
@@ -52,7 +54,7 @@ class UpdateLock(_Action):
     def _asked(self) -> dict[str, str]:
         return dict(doit_cmd._CMDLINE_VARS or {})  # noqa: SLF001 - doit has no way to list them
 
-    def _named(self, here: Session) -> tuple[str, str]:
+    def _named(self, here: Opened) -> tuple[str, str]:
         """The name, and the recipe that it is, "" when it is a lock."""
         words = [word for word in self._words if word != _DRY_RUN]
         wrong = next((word for word in words if word.startswith("-")), "")
@@ -66,26 +68,25 @@ class UpdateLock(_Action):
                 f"doit lock:update {TASK}RECIPE [image=TAG] [--dry-run]",
             )
         name = self.name or words[0]
-        return name, self._recipe(name, here)
+        return name, self._recipe(name, here.catalog.workspace)
 
-    def work(self, here: Session, log: Path) -> None:
+    def work(self, here: Opened, log: Path) -> None:
         """See the class."""
+        del log
         name, recipe = self._named(here)
         dry = bool((self.task.options or {}).get("dry_run")) or _DRY_RUN in self._words
         asked = self._asked
         if recipe:
-            from sparkbuild.app.pins import recipepin  # noqa: PLC0415 - reads places in TOML, which `doit list` never does
-
-            lines, values = recipepin.pin(recipe, asked, here, run_of(here, self.task.name, log), dry=dry)
+            lines, values = recipepin.pin(recipe, asked, here.catalog, here.work.run(self.task.name), dry=dry)
             self.result = "\n      ".join(lines)
-            here.runlog.write("update", task=self.task.name, recipe=recipe, changes=values, dry_run=dry)
+            here.work.runlog.write("update", task=self.task.name, recipe=recipe, changes=values, dry_run=dry)
         else:
-            self._lock(name, asked, here, log, dry=dry)
+            self._lock(name, asked, here, dry=dry)
 
     @staticmethod
-    def _recipe(name: str, here: Session) -> str:
+    def _recipe(name: str, workspace: Workspace) -> str:
         """The recipe that is meant, "" when it is a lock. Where both have the name, it is the lock."""
-        workspace, bare = here.workspace, name.removeprefix(TASK)
+        bare = name.removeprefix(TASK)
         if name == bare and (name in workspace.locks or f"locks/{name}" in workspace.problems):
             return ""
         if bare in workspace.recipes:
@@ -98,13 +99,13 @@ class UpdateLock(_Action):
         names = [*workspace.locks, *registry_images(workspace)]
         raise LockError(f"there is no lock `{name}`, and no recipe", wanted=did_you_mean(name, names))
 
-    def _lock(self, name: str, asked: dict[str, str], here: Session, log: Path, *, dry: bool) -> None:
+    def _lock(self, name: str, asked: dict[str, str], here: Opened, *, dry: bool) -> None:
         path = here.root / "locks" / f"{name}{sourcelock.SUFFIX}"
-        lock = here.workspace.locks.get(name)
+        lock = here.catalog.workspace.locks.get(name)
         if lock is None:
-            raise here.workspace.problems[f"locks/{name}"]
+            raise here.catalog.workspace.problems[f"locks/{name}"]
         text = path.read_text(encoding="utf-8")
-        changes = pin_all(lock, asked, run_of(here, self.task.name, log))
+        changes = pin_all(lock, asked, here.work.run(self.task.name))
         values = {key: value for change in changes for key, value in change.values.items()}
         without = [key for change in changes for key in change.without]
         for key in (*values, *without):
@@ -129,7 +130,7 @@ class UpdateLock(_Action):
             sourcelock.write(path, new, lock.path)
             head = f"{changed} of {len(changes)} changed in {lock.path}"
         self.result = "\n      ".join([head, *lines])
-        here.runlog.write("update", task=self.task.name, lock=name, changes=values if not dry else {}, dry_run=dry)
+        here.work.runlog.write("update", task=self.task.name, lock=name, changes=values if not dry else {}, dry_run=dry)
 
     @staticmethod
     def _check(text: str, old: sourcelock.SourceLock) -> None:
@@ -166,15 +167,9 @@ def _short(key: str, value: str) -> str:
     return value[:_SHOWN] if hashed else value
 
 
-def update_tasks(here: Session) -> list[dict[str, Any]]:
+def update_tasks(names: Names) -> Iterator[DoitTask]:
     """The tasks `lock:update`, which takes the name as an argument, `lock:update:LOCK`, `lock:update:serve:RECIPE`."""
-    doc = "pin anew what {} follows, or what is named as component=ref (network)"
-    of_recipe = "pin anew the image of recipe {} by its tag, or by another one with image=TAG (network)"
-    named = {name: doc.format(name) for name in here.workspace.locks}
-    named |= {f"{TASK}{name}": of_recipe.format(name) for name in registry_images(here.workspace)}
-    task: dict[str, Any] = {"basename": "lock", "params": [_DRY]}
-    either = doc.format(f"lock NAME or recipe {TASK}NAME")
-    made = [{**task, "name": "update", "doc": either, "actions": [UpdateLock("")], "pos_arg": "names"}]
-    return made + [
-        {**task, "name": f"update:{name}", "doc": text, "actions": [UpdateLock(name)]} for name, text in named.items()
-    ]
+    for task, doc in docs.update(names).items():
+        _, _, name = task.partition(":")
+        more = {} if name else {"pos_arg": "names"}
+        yield {"basename": "lock", "name": task, "doc": doc, "params": [_DRY], "actions": [UpdateLock(name)], **more}

@@ -6,23 +6,25 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from sparkbuild.agent.wire.store import CHECK, FETCH, CheckAsk, FetchAsk
-from sparkbuild.app.goals.prebuilt import TASK, registry_images
-from sparkbuild.app.session import Session
+from sparkbuild.app.goals.prebuilt import registry_images
+from sparkbuild.app.names import TASK, Names
+from sparkbuild.app.opened import Opened
 from sparkbuild.core import units
 from sparkbuild.core.errors import IntegrityError, LockError, SparkbuildError, UnsureError, UpstreamError
 from sparkbuild.core.run import Progress, Run, call
-from sparkbuild.nodes.cluster import LOCAL
+from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.local.agent import LocalAgent
+from sparkbuild.plugin.adapters import docs
 from sparkbuild.plugin.adapters.action import _Action
+from sparkbuild.plugin.adapters.factory import DoitTask
 from sparkbuild.upstream.registry import Registry
 from sparkbuild.workspace.locks import sourcelock
 from sparkbuild.workspace.locks.baseimage import BaseImage
@@ -54,16 +56,18 @@ class VerifyLock(_Action):
         super().__init__()
         self.name = name
 
-    def work(self, here: Session, log: Path) -> None:
+    def work(self, here: Opened, log: Path) -> None:
         """See the class."""
-        problems = here.workspace.problems
+        del log
+        workspace = here.catalog.workspace
+        problems = workspace.problems
         broken = [str(error) for at, error in problems.items() if at.startswith("locks/") and self._means(at[6:])]
         if broken:
             raise LockError("\n".join(broken))
-        run = run_of(here, self.task.name, log)
-        locks = here.workspace.locks.values()
-        rows = [row for lock in locks if self._means(lock.name) for row in verify(lock, here, run)]
-        images = registry_images(here.workspace).items()
+        run = here.work.run(self.task.name)
+        locks = workspace.locks.values()
+        rows = [row for lock in locks if self._means(lock.name) for row in verify(lock, here.nodes, run)]
+        images = registry_images(workspace).items()
         rows += verify_images({name: image for name, image in images if self._means(f"{TASK}{name}")}, run)
         # a recipe that cannot be read may have an image of a registry, too
         unread = [(f"{TASK}{at[8:]}", str(error)) for at, error in problems.items() if at.startswith("recipes/")]
@@ -84,11 +88,6 @@ class VerifyLock(_Action):
         return self.name in {"", name}
 
 
-def run_of(here: Session, task: str, log: Path) -> Run:
-    """What a step of a task that is no goal's is given."""
-    return Run(root=here.root, log=log, agent=here.nodes.agent, report=lambda progress: here.report(task, progress))
-
-
 def table(rows: list[Row]) -> list[str]:
     """The rows as lines."""
     width = max((len(row.name) for row in rows), default=0)
@@ -100,9 +99,9 @@ def table(rows: list[Row]) -> list[str]:
     return lines
 
 
-def verify(lock: SourceLock, here: Session, run: Run) -> list[Row]:
+def verify(lock: SourceLock, nodes: Nodes, run: Run) -> list[Row]:
     """A row for each component of a lock, in the order sources, artifacts, images, files."""
-    store = os.path.join(here.nodes.store(LOCAL), "verify", f"{os.getpid()}-{lock.name}")
+    store = os.path.join(nodes.store(LOCAL), "verify", f"{os.getpid()}-{lock.name}")
     checks: list[tuple[str, Callable[[], str]]] = [
         *((name, partial(_source, lock, name, run)) for name in lock.sources()),
         *((name, partial(_artifact, lock, name, store, run)) for name in lock.artifacts()),
@@ -114,7 +113,7 @@ def verify(lock: SourceLock, here: Session, run: Run) -> list[Row]:
             rows = list(pool.map(lambda check: done.row(f"{lock.name}/{check[0]}", check[1]), checks))
     finally:
         shutil.rmtree(store, ignore_errors=True)
-    wrong = {error.where: error for error in sourcelock.verify(lock, here.root)}
+    wrong = {error.where: error for error in sourcelock.verify(lock, run.root)}
     for name in lock.inputs():
         error = wrong.get(lock.where(input_key(name)))
         rows.append(
@@ -224,18 +223,7 @@ def _pinned(image: BaseImage | Reference, component: str) -> str:
     return "the registry has the locked manifest; not its layers, which pulling checks"
 
 
-def verify_tasks(here: Session) -> list[dict[str, Any]]:
+def verify_tasks(names: Names) -> Iterator[DoitTask]:
     """The tasks `lock:verify`, `lock:verify:LOCK` and `lock:verify:serve:RECIPE`."""
-    doc = "is everything that {} pins still there, and the same? (network)"
-    images = registry_images(here.workspace)
-    named = {"": "every lock and recipe" if images else "every lock", **{name: name for name in here.workspace.locks}}
-    named |= {f"{TASK}{name}": f"recipe {name}" for name in images}
-    return [
-        {
-            "basename": "lock",
-            "name": f"verify:{name}" if name else "verify",
-            "doc": doc.format(text),
-            "actions": [VerifyLock(name)],
-        }
-        for name, text in named.items()
-    ]
+    for name, doc in docs.verify(names).items():
+        yield {"basename": "lock", "name": name, "doc": doc, "actions": [VerifyLock(name.partition(":")[2])]}

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from sparkbuild.agent.wire.images import LayerDifference
-from sparkbuild.app.session import Session
+from sparkbuild.app.catalog import Catalog
+from sparkbuild.app.opened import Opened
 from sparkbuild.core.errors import NodeError, NotMadeError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, UNKNOWN, Verdict
 from sparkbuild.core.units import count
+from sparkbuild.images.building import Builder
 from sparkbuild.images.dockerfile import DockerfileSpec
+from sparkbuild.plugin.adapters import docs
 from sparkbuild.plugin.adapters.action import _Action
+from sparkbuild.plugin.adapters.factory import DoitTask
 
 _SHOWN = 20  # files of one layer in the message; the log has more
 _NAMED = 8  # folders in a line
@@ -28,15 +31,13 @@ class Reproduce(_Action):
         super().__init__()
         self.goal = goal
 
-    def work(self, here: Session, log: Path) -> None:
+    def work(self, here: Opened, log: Path) -> None:
         """See the class."""
-        from sparkbuild.images.building import Builder  # noqa: PLC0415 - only when something is built
-
         goal = self.goal
-        run = here.surroundings(goal, {}, task=self.task.name)
-        with here.pools.hold(goal.pools):
+        run = here.work.run(self.task.name)
+        with here.work.pools.hold(goal.pools):
             for need in goal.needs:
-                verdict = here.look_again(need)
+                verdict = here.observed.look_again(need)
                 if verdict.state == UNKNOWN:
                     raise _unasked(need, verdict, self.task.name)
                 if verdict.state != OK:
@@ -54,7 +55,7 @@ class Reproduce(_Action):
         elif different:
             raise NotMadeError(
                 f"two builds of {goal.spec.name} differ in {len(different)} of {layers} layers",
-                where=here.relative(log),
+                where=here.catalog.relative(log),
                 found=told(different, _SHOWN),
                 next="`touch -d @$SOURCE_DATE_EPOCH` mends times; caches and byte-code are best not written",
             )
@@ -95,9 +96,9 @@ def told(different: list[LayerDifference], most: int) -> str:
     return "\n".join(lines)
 
 
-def repro_tasks(here: Session) -> Iterator[dict[str, Any]]:
+def repro_tasks(catalog: Catalog) -> Iterator[DoitTask]:
     """The task of each image that is built."""
-    for goal in here.goals.by_task.values():
+    for goal in catalog.goals.by_task.values():
         if goal.uri.scheme == "archive" and isinstance(goal.spec, DockerfileSpec):
-            doc = f"build {goal.spec.name} twice without cache and compare"
-            yield {"basename": "repro", "name": goal.spec.name, "doc": doc, "actions": [Reproduce(goal)]}
+            name = goal.spec.name
+            yield {"basename": "repro", "name": name, "doc": docs.repro(name), "actions": [Reproduce(goal)]}

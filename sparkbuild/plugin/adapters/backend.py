@@ -22,10 +22,10 @@ class WalBackend:
 
         self.name = name
         self.store = StateStore(Path(name))
-        self._rows: dict[str, dict[str, Any]] = {}
+        self._rows: dict[str, dict[str, object]] = {}
         self._raw: dict[str, str] | None = None
 
-    def _row(self, task: str) -> dict[str, Any]:
+    def _row(self, task: str) -> dict[str, object]:
         if task not in self._rows:
             if self._raw is None:
                 self._raw = self.store.rows()
@@ -69,7 +69,7 @@ class WalBackend:
         self.store.close()
 
 
-def _read(text: str | None) -> dict[str, Any]:
+def _read(text: str | None) -> dict[str, object]:
     """What a row says; nothing where it is damaged: a task is looked at anew then."""
     try:
         found = json.loads(text or "{}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doit.dependency import FileChangedChecker
 
-from sparkbuild.app.session import current
 from sparkbuild.core.uri import is_uri
+
+if TYPE_CHECKING:
+    from sparkbuild.app.opened import Opened
 
 CHANGED = "changed while the task ran"
 
@@ -17,7 +19,11 @@ class FactChecker(FileChangedChecker):  # type: ignore[misc]
     """A goal's target exists when the facts say so; a file is unchanged while its stamp, else its xxh3, is the same.
 
     The stamp is (mtime_ns, size, inode): an mtime alone survives `cp -p` and `rsync -t` of other content.
+
+    `opened` is the workspace, which doit, who makes the checker, does not know: None for another dodo.py.
     """
+
+    opened: Opened | None = None
 
     def __init__(self) -> None:
         self._digests: dict[tuple[Any, ...], str] = {}
@@ -25,7 +31,7 @@ class FactChecker(FileChangedChecker):  # type: ignore[misc]
     def exists(self, path: str) -> bool:
         """Is the target there (a goal's: there in exactly that state)?"""
         if is_uri(path):
-            return goal_is_met(path)
+            return self._is_met(path)
         return os.path.exists(path)
 
     def info(self, path: str) -> Any:
@@ -35,7 +41,7 @@ class FactChecker(FileChangedChecker):  # type: ignore[misc]
     def check_modified(self, path: str, stat: Any, state: Any) -> bool:
         """Is the file another than the one the state was taken of?"""
         if is_uri(path):
-            return not goal_is_met(path)
+            return not self._is_met(path)
         if not isinstance(state, list) or len(state) != 2:
             return True
         stamp, digest = state
@@ -66,16 +72,15 @@ class FactChecker(FileChangedChecker):  # type: ignore[misc]
             self._digests[key] = digest.hexdigest()
         return self._digests[key]
 
+    def _is_met(self, target: str) -> bool:
+        """True when the named goal is met, by the facts."""
+        if self.opened is None:
+            return False
+        goals = self.opened.catalog.goals.by_task.values()
+        goal = next((goal for goal in goals if goal.target == target), None)
+        return goal is not None and self.opened.planned.step(goal).state == "ok"
+
 
 def stamp_of(stat: os.stat_result) -> list[int]:
     """What tells two states of a file apart without reading it."""
     return [stat.st_mtime_ns, stat.st_size, stat.st_ino]
-
-
-def goal_is_met(target: str) -> bool:
-    """True when the named goal is met, by the facts."""
-    session = current()
-    if session is None:
-        return False
-    goal = next((goal for goal in session.goals.by_task.values() if goal.target == target), None)
-    return goal is not None and session.step(goal).state == "ok"

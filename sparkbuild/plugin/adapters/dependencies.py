@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from doit.dependency import Dependency, DependencyStatus
 
-from sparkbuild.app.session import Session, current
+from sparkbuild.app.opened import Opened
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import MAYBE, OK, RUN, UNKNOWN
 from sparkbuild.core.uri import is_uri
 from sparkbuild.core.writable import spared
-from sparkbuild.plugin.adapters.checker import CHANGED, stamp_of
+from sparkbuild.plugin.adapters.checker import CHANGED, FactChecker, stamp_of
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # it becomes the name of a folder
 
@@ -24,11 +24,16 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # it becomes the name o
 class Dependencies(Dependency):  # type: ignore[misc]
     """doit's dependency manager, with the plan of this run as the judge of goals."""
 
+    def __init__(self, opened: Opened, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._opened = opened
+        if isinstance(self.checker, FactChecker):  # doit makes it; a dodo.py may name another
+            self.checker.opened = opened
+
     def get_status(self, task: Any, tasks_dict: Any, get_log: bool = False) -> Any:  # noqa: FBT001, FBT002 - doit's signature
         """See doit: up-to-date, run or error."""
         goal = goal_of(task)
-        session = current()
-        if goal is None or session is None:
+        if goal is None:
             return super().get_status(task, tasks_dict, get_log)
         task.dep_changed = []
         result = DependencyStatus(get_log)
@@ -38,15 +43,15 @@ class Dependencies(Dependency):  # type: ignore[misc]
             if task.options.get("again"):
                 result.add_reason("facts", "asked for again")
                 return result
-        refused = session.refused.get(goal.target)
+        refused = self._opened.planned.refused.get(goal.target)
         if refused is not None:
             result.error_reason = str(refused)
             result.add_reason("facts", result.error_reason, "error")
             return result
-        step = session.step(goal)
+        step = self._opened.planned.step(goal)
         state, reasons = step.state, step.reasons
         if state == MAYBE:
-            state, reasons = self._settle(goal, session)
+            state, reasons = self._settle(goal)
         if step.waits:
             return result  # whether anybody needs it is not known, and those that may cannot be made
         if state == RUN:
@@ -56,16 +61,16 @@ class Dependencies(Dependency):  # type: ignore[misc]
             result.add_reason("facts", result.error_reason, "error")
         return result
 
-    def _settle(self, goal: Goal, session: Session) -> tuple[str, Any]:
+    def _settle(self, goal: Goal) -> tuple[str, Any]:
         """What it waited for is made (or was never going to be): look again at the goal itself."""
-        if any(need.target in session.made for need in goal.needs):
-            verdict = session.look_again(goal)
+        if any(need.target in self._opened.work.made for need in goal.needs):
+            verdict = self._opened.observed.look_again(goal)
             return verdict.state, verdict.reasons
         return OK, ()
 
-    def seal(self, task: Any) -> dict[str, Any]:
+    def seal(self, task: Any) -> dict[str, list[int] | None]:
         """The stamps of a task's files before it runs, for `save_success`."""
-        sealed: dict[str, Any] = {}
+        sealed: dict[str, list[int] | None] = {}
         for dep in task.file_dep:
             if not is_uri(dep):
                 try:

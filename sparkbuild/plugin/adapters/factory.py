@@ -1,13 +1,17 @@
-"""The one place where a goal becomes a doit task."""
+"""The one place where goals, and names for several of them, become doit tasks."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
 
+from sparkbuild.app.names import Stop
 from sparkbuild.core.goal import Goal
-from sparkbuild.plugin.adapters.action import GoalAction, StopAction
+from sparkbuild.plugin.adapters import docs
+from sparkbuild.plugin.adapters.goalaction import GoalAction, StopAction
 
-_PARAMS: dict[str, list[dict[str, Any]]] = {
+DoitTask = dict[str, object]  # what a task creator of doit yields: doit alone says what is in it
+
+_PARAMS: dict[str, list[dict[str, object]]] = {
     "lane": [
         {"name": "no_wait", "long": "no-wait", "type": bool, "default": False, "help": "launch, do not wait for it"},
         {
@@ -33,7 +37,7 @@ _PARAMS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def task_of(goal: Goal) -> dict[str, Any]:
+def task_of(goal: Goal) -> DoitTask:
     """The doit task of a goal.
 
     The target carries the key: another key is another target, so existence means correctness and an empty state file
@@ -52,23 +56,21 @@ def task_of(goal: Goal) -> dict[str, Any]:
     }
 
 
-def group_doc(name: str, members: list[str]) -> str:
-    """What `doit list` says of a group."""
-    basename, _, rest = name.partition(":")
-    if basename != "stage":
-        return f"{basename} all of {rest} ({len(members)})"
-    recipe, *place = rest.split(":")
-    block = f" as block {place[1]}" if place[1:] else ""
-    node = f" on {place[0]}" if place else ""
-    return f"stage all that {recipe} wants{block}{node} ({len(members)} step{'s' if len(members) != 1 else ''})"
+def groups_of(groups: Mapping[str, list[str]]) -> Iterator[DoitTask]:
+    """Names for several tasks. Those of a basename are made by doit."""
+    for group, members in groups.items():
+        basename, _, name = group.partition(":")
+        if name:
+            doc = docs.group(group, members)
+            yield {"basename": basename, "name": name, "doc": doc, "actions": None, "task_dep": members}
 
 
-def group_of(basename: str, name: str, doc: str, members: list[str]) -> dict[str, Any]:
-    """A name for several tasks."""
-    return {"basename": basename, "name": name, "doc": doc, "actions": None, "task_dep": members}
-
-
-def stop_task(recipe: str, nodes: tuple[str, ...], grace: float) -> dict[str, Any]:
+def stop_tasks(stops: Mapping[str, Stop]) -> Iterator[DoitTask]:
     """Stopping a lane: always does its work, which is nothing when the lane does not run."""
-    doc = f"stop the lane of {recipe} on {', '.join(nodes)}"
-    return {"basename": "stop", "name": recipe, "doc": doc, "actions": [StopAction(recipe, nodes, grace)]}
+    for recipe, where in stops.items():
+        yield {
+            "basename": "stop",
+            "name": recipe,
+            "doc": docs.stop(recipe, where),
+            "actions": [StopAction(recipe, where.nodes, where.grace)],
+        }

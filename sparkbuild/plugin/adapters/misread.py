@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from sparkbuild.core.suggest import nearest
+
 # and the tasks whose options these are
 OF_TASKS = {"--no-wait": "serve:", "--stage": "serve:", "--evict": "stage:", "--label": "bench:", "--again": "bench:"}
 _UNKNOWN = re.compile(r"Error parsing (Command|Task): (.*?) \(parsing options: (.*)\)\. Got:", re.DOTALL)
@@ -46,8 +48,6 @@ def no_option(option: str, owner: str, known: Iterable[str], command: str = "") 
     """The message for an option that `owner` has not, a task, or doit with a `command`. `known`: those that it has, as
     typed; of a command they are not listed, since most are doit's own.
     """
-    from sparkbuild.core.suggest import nearest  # noqa: PLC0415 - only after a typing error
-
     names = [name for name in known if name.startswith("--")]
     lines = [f"{owner} has no option {option}"]
     best = nearest(option, names)

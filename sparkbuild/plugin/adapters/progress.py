@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from sparkbuild.agent.wire.printable import lines, one_line
 from sparkbuild.core import units
 from sparkbuild.core.run import Progress
 from sparkbuild.core.screen import painted
+
+if TYPE_CHECKING:
+    from sparkbuild.plugin.adapters.bars import Bars
 
 PERIOD = 5.0  # seconds between two plain lines of one task
 
@@ -72,7 +75,7 @@ class RichDisplay:
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = getattr(stream, "raw", stream)  # of a Screen: the bars are moved by escapes of ours
-        self._bars: Any = None
+        self._bars: Bars | None = None
         self._ids: dict[str, tuple[Any, str]] = {}
         self._guard = threading.RLock()
 
@@ -88,36 +91,18 @@ class RichDisplay:
                 self._ids[task] = (bar, progress.phase)
             bars.update(bar, completed=progress.done, total=progress.total, amount=_amount(progress, bars.tasks, bar))
 
-    def _started(self) -> Any:
+    def _started(self) -> Bars:
         if self._bars is None:
-            from rich.console import Console  # noqa: PLC0415 - see the class
-            from rich.progress import (  # noqa: PLC0415
-                BarColumn,
-                Progress as Bars,
-                SpinnerColumn,
-                TextColumn,
-            )
-            from rich.table import Column  # noqa: PLC0415
+            from sparkbuild.plugin.adapters import bars  # noqa: PLC0415 - see the class
 
-            columns = (
-                SpinnerColumn(),
-                # in 80 columns the words give way, not the bar: without its own column rich shrinks the bar to nothing
-                TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
-                BarColumn(20),
-                TextColumn("{task.fields[amount]}", markup=False, table_column=Column(no_wrap=True)),
-            )
-            console = Console(file=self._stream, highlight=False, emoji=False)
-            self._bars = Bars(
-                *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False, expand=True
-            )
-            self._bars.start()
+            self._bars = bars.started(self._stream)
         return self._bars
 
     def end(self, task: str) -> None:
         """See Display."""
         with self._guard:
             bar, _ = self._ids.pop(task, (None, ""))
-            if bar is not None:
+            if bar is not None and self._bars is not None:
                 self._bars.remove_task(bar)
             if self._bars is not None and not self._ids:
                 self.close()
@@ -129,10 +114,7 @@ class RichDisplay:
                 self._stream.write(painted(lines(text), self._stream) + "\n")
                 self._stream.flush()
             else:
-                from rich.text import Text  # noqa: PLC0415 - see the class
-
-                shown = Text.from_ansi(painted(lines(text), self._stream))
-                self._bars.console.print(shown, emoji=False, highlight=False, soft_wrap=True)
+                self._bars.line(painted(lines(text), self._stream))
 
     def close(self) -> None:
         """See Display."""

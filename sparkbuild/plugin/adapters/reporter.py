@@ -8,20 +8,22 @@ from typing import Any
 
 from doit.exceptions import UnmetDependency
 
-from sparkbuild.app.session import current
+from sparkbuild.app.opened import Opened
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core import units
 from sparkbuild.core.plan import UNKNOWN
 from sparkbuild.core.screen import complain
 from sparkbuild.core.uri import DOWNLOADS
-from sparkbuild.plugin.adapters.action import Unsure, came_with
+from sparkbuild.plugin.adapters.action import Unsure
 from sparkbuild.plugin.adapters.dependencies import goal_of
+from sparkbuild.plugin.adapters.goalaction import came_with
 from sparkbuild.plugin.adapters.progress import Display, display
 
 
 class Reporter:
-    """doit reporter `sparkbuild`."""
+    """doit reporter `sparkbuild`. `opened` is the workspace of the run; None where doit itself made the reporter."""
 
+    opened: Opened | None = None
     desc = "what was done, why, how long, and where its log is"
 
     def __init__(self, outstream: Any, options: Any) -> None:
@@ -39,9 +41,8 @@ class Reporter:
     def initialize(self, tasks: Any, selected_tasks: Any) -> None:
         """Before the first task."""
         self._pending = _below(tasks, selected_tasks)
-        session = current()
-        if session is not None:
-            session.progress = self.display
+        if self.opened is not None:
+            self.opened.work.display = self.display
 
     def get_status(self, task: Any) -> None:
         """A task is looked at."""
@@ -74,9 +75,9 @@ class Reporter:
         if untried:  # its message is nothing but their names
             message = f"not tried, since this was not made: {message}"
         message = str(message).removeprefix(f"ERROR: Task '{task.name}' checking dependencies: ")  # doit's words
-        goal, session = goal_of(task), current()
-        if goal is not None and session is not None and not untried:
-            refused, step = session.refused.get(goal.target), session.step(goal)
+        goal, opened = goal_of(task), self.opened
+        if goal is not None and opened is not None and not untried:
+            refused, step = opened.planned.refused.get(goal.target), opened.planned.step(goal)
             texts = [str(refused)] if refused is not None else []
             if step.state == UNKNOWN:
                 texts = texts or list(dict.fromkeys(reason.text for reason in step.reasons))
@@ -92,11 +93,11 @@ class Reporter:
         if not task.actions or task.name.startswith("_"):
             return
         goal = goal_of(task)
-        session = current()
-        if goal and session and session.step(goal).waits:
+        step = self.opened.planned.step(goal) if goal and self.opened else None
+        if step and step.waits:
             return  # whether it is needed is not known: the goals that would say so fail
         self._counts["up to date"] += 1
-        if goal and session and goal.uri.scheme in DOWNLOADS and session.step(goal).unneeded:
+        if step and step.goal.uri.scheme in DOWNLOADS and step.unneeded:
             return  # a download of something that is complete: an image may stand on twenty
         self.display.line(f"ok    {task.name}{self._why(task, ok=True)}")
 
@@ -138,10 +139,10 @@ class Reporter:
             self.display.line("; ".join(words))
 
     def _why(self, task: Any, *, ok: bool = False) -> str:
-        goal, session = goal_of(task), current()
-        if goal is None or session is None:
+        goal, opened = goal_of(task), self.opened
+        if goal is None or opened is None:
             return ""
-        step = session.step(goal)
+        step = opened.planned.step(goal)
         if ok:
             text = step.verdict.told or next((reason.text for reason in step.reasons), "")
             return f"  {text}" if text and step.state == "ok" else ""
@@ -150,35 +151,34 @@ class Reporter:
 
     def _was_made(self, task: Any) -> bool:
         """Whether there was nothing to do when its turn came."""
-        goal, session = goal_of(task), current()
-        if goal is None or session is None or session.force or task.result:
+        goal, opened = goal_of(task), self.opened
+        if goal is None or opened is None or opened.work.force or task.result:
             return False  # a launch that is not waited for has a result
-        return goal.target not in session.made
+        return goal.target not in opened.work.made
 
     def _cost(self, task: Any) -> str:
         seconds = time.monotonic() - self._started.pop(task.name, time.monotonic())
-        goal, session = goal_of(task), current()
+        goal, opened = goal_of(task), self.opened
         text = units.duration(seconds)
-        if goal is not None and session is not None:
-            made = session.made.get(goal.target)
-            if made is None:
+        if goal is not None and opened is not None:
+            cost = opened.work.made.get(goal.target)
+            if cost is None:
                 if self._was_made(task):
-                    giver = came_with(goal, session.made)
+                    giver = came_with(goal, opened.work.made)
                     text += f", nothing to do: {f'it came with {giver}' if giver else 'another run had made it'}"
-            elif made[1]:
-                text += f", {units.size(made[1])}"
+            elif cost.bytes:
+                text += f", {units.size(cost.bytes)}"
         if isinstance(task.result, str) and task.result:
             text += f"\n      {task.result}" if goal is not None else f"  {task.result}"
         return text + self._log(task)
 
     def _log(self, task: Any) -> str:
-        session = current()
-        if session is None:
+        if self.opened is None:
             return ""
-        log = session.runlog.task_log(task.name)
+        log = self.opened.work.runlog.task_log(task.name)
         if not log.exists():
             return ""
-        return f"\n      log: {session.relative(log)}"
+        return f"\n      log: {self.opened.catalog.relative(log)}"
 
 
 def _below(tasks: Mapping[str, Any], selected: Iterable[str]) -> set[str]:

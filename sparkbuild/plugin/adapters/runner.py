@@ -10,7 +10,7 @@ from typing import Any
 from doit.exceptions import DependencyError, UnmetDependency
 from doit.runner import ERROR, FAILURE, MThreadRunner, Runner
 
-from sparkbuild.app.session import current
+from sparkbuild.app.opened import Opened
 from sparkbuild.core.errors import StateError
 from sparkbuild.core.interrupt import Interrupted, cancel
 from sparkbuild.core.locks import TaskLock
@@ -25,6 +25,7 @@ SYSTEM_REFUSED = 3  # the exit code where the disk of the workspace is in the wa
 class _Orderly:
     """Mixed into a doit runner."""
 
+    opened: Opened
     dep_manager: Any
     reporter: Any
     always_execute: bool
@@ -32,11 +33,10 @@ class _Orderly:
 
     def execute_task(self, task: Any) -> Any:
         """Run a task's actions under its lock; a task that another run made meanwhile is not made again."""
-        session = current()
-        if session is None or not task.actions:
+        if not task.actions:
             return super().execute_task(task)  # type: ignore[misc]
-        session.force = self.always_execute
-        lock = TaskLock(session.locks, task.name)
+        self.opened.work.force = self.always_execute
+        lock = TaskLock(self.opened.work.locks, task.name)
         with cancel.working(task.name):
             waited = False
             with spared(lambda text: self._note(task, text), needed=needs_workspace(task)):
@@ -45,7 +45,7 @@ class _Orderly:
             try:
                 goal = goal_of(task)
                 if waited and goal is not None:
-                    session.waited_for(goal)
+                    self.opened.planned.waited_for(goal)
                 elif waited and not self.always_execute and self._made(task):
                     self._note(task, "was made by another run meanwhile")
                     return None
@@ -93,12 +93,11 @@ class _Orderly:
 
     def _end(self, stop: Interrupted) -> None:
         """Let what is at work clean up, and tell what became of it; a second signal ends that at once."""
-        session = current()
+        work = self.opened.work
         left: tuple[str, ...] = tuple(cancel.cut)
         began = dict.fromkeys((*cancel.ended, *cancel.at_work))
         try:
-            if session is not None:
-                session.runlog.write("interrupted", code=stop.code)
+            work.runlog.write("interrupted", code=stop.code)
             if not stop.again:
                 self._note(None, "interrupted: ending what is at work; what was finished is kept")
                 if not cancel.drain(DRAIN):
@@ -107,7 +106,7 @@ class _Orderly:
             stop.code = again.code
         left = tuple(dict.fromkeys((*cancel.cut, *left, *cancel.at_work)))
         broken = self._broken(began)
-        for name, text in session.told if session is not None else ():
+        for name, text in work.told:
             if name in broken and "\n" not in text:
                 broken[name] = text
             else:
@@ -120,8 +119,7 @@ class _Orderly:
 
     def _broken(self, names: Iterable[str]) -> dict[str, str]:
         """Of the steps that were at work, those that a signal ended; what is left of them is still to be said."""
-        session = current()
-        made = session.made if session is not None else {}
+        made = self.opened.work.made
         goals = {name: goal_of(self._tasks[name]) for name in names if name in self._tasks}
         return {name: "" for name, goal in goals.items() if goal is None or goal.target not in made}
 
@@ -158,6 +156,8 @@ class OrderlyThreadRunner(_Orderly, MThreadRunner):  # type: ignore[misc]
     """Several tasks at once, in threads. Processes would need picklable tasks and outlive a SIGTERM."""
 
 
-def runner(args: list[Any], threads: int) -> Any:
+def runner(opened: Opened, args: list[Any], threads: int) -> Any:
     """The runner for a run: serial for 0 threads."""
-    return OrderlyThreadRunner(*args, threads) if threads else OrderlyRunner(*args)
+    made = OrderlyThreadRunner(*args, threads) if threads else OrderlyRunner(*args)
+    made.opened = opened
+    return made

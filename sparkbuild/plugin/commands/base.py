@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import gc
+import getopt
 import itertools
 import os
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ from sparkbuild.core import STATE
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.interrupt import handling
 from sparkbuild.core.screen import Screen, complain
+from sparkbuild.core.suggest import closest
 from sparkbuild.nodes.local.ahead import Ahead
 from sparkbuild.nodes.local.process import ask_facts
 from sparkbuild.plugin.adapters import streams
@@ -26,7 +28,8 @@ from sparkbuild.plugin.adapters.dodofile import users_code
 from sparkbuild.plugin.adapters.misread import HELP, no_option, told
 
 if TYPE_CHECKING:
-    from sparkbuild.app.session import Session
+    from sparkbuild.app.catalog import Catalog
+    from sparkbuild.app.opened import Opened
     from sparkbuild.core.goal import Goal
 
 
@@ -53,15 +56,14 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 if params["backend"] != "sparkbuild":
                     return super().execute(params, args)
                 self.outstream = Screen(self.outstream)
-                from sparkbuild.app.session import session  # noqa: PLC0415 - after the question was asked
+                from sparkbuild.plugin.adapters import current, dependencies  # noqa: PLC0415 - after the question was asked
 
-                self.session_or_none = session(ahead=ahead)
+                self.opened_or_none = current.opened(ahead)
                 self.prepare()
                 if not self.needs_tasks:
                     return self._execute_without_tasks(params, args)
-                from sparkbuild.plugin.adapters.dependencies import Dependencies  # noqa: PLC0415
-
-                self.dep_manager = Dependencies(
+                self.dep_manager = dependencies.Dependencies(
+                    self.opened_or_none,
                     self._backends.get("sparkbuild"),
                     params["dep_file"],
                     checker_cls=self.get_checker_cls(params["check_file_uptodate"]),
@@ -80,8 +82,8 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                     raise streams.unwritable(error) from error
                 raise InvalidCommand(_refused(error)) from error
             finally:
-                if self.session_or_none is not None:
-                    self.session_or_none.close()
+                if self.opened_or_none is not None:
+                    self.opened_or_none.close()
 
     asks = False  # True: looks at nodes, so last time's question is worth asking early
 
@@ -112,8 +114,6 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             return 0
         known = [f"--{option.long}" for option in self.cmdparser.options if option.long]
         if not self.execute_tasks:
-            import getopt  # noqa: PLC0415
-
             try:
                 options, names = getopt.gnu_getopt(words, self.cmdparser.get_short(), self.cmdparser.get_long())
             except getopt.GetoptError as error:
@@ -130,27 +130,32 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         spelled = f"--{option}" if option and len(option) > 1 else f"-{option}"
         return no_option(spelled, f"doit {self.name}", known, self.name)
 
-    session_or_none: Session | None = None
+    opened_or_none: Opened | None = None
 
     @property
-    def session(self) -> Session:
-        """The workspace's session; an error in a folder without one."""
-        if self.session_or_none is None:
+    def opened(self) -> Opened:
+        """The workspace; an error in a folder without one."""
+        if self.opened_or_none is None:
             raise SparkbuildError(
                 "this dodo.py is not a sparkbuild workspace",
                 wanted="from sparkbuild.plugin.tasks import *  and  DOIT_CONFIG = config()",
                 next="python -m sparkbuild init DIR makes one",
             )
-        return self.session_or_none
+        return self.opened_or_none
+
+    @property
+    def catalog(self) -> Catalog:
+        """What was read of the workspace."""
+        return self.opened.catalog
 
     def known(self) -> dict[str, list[str]]:
         """Every name that may be selected, with the tasks of goals behind it."""
-        goals = self.session.goals.by_task
-        names = {task: [task] for task in goals} | self.session.groups
+        goals = self.catalog.goals.by_task
+        names = {task: [task] for task in goals} | self.catalog.groups
         names |= {goal.target: [task] for task, goal in goals.items()}
         for task in getattr(self, "task_list", None) or ():
             names.setdefault(task.name, [])
-        for name in self.session.stoppable():
+        for name in self.opened.stops():
             names.setdefault(f"stop:{name}", [])
         return names
 
@@ -158,7 +163,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
         """Every known name; raises for one that is none, with a suggestion, or with the reason it is missing."""
         known = self.known()
         for name in names:
-            if "*" in name and not fnmatch.filter(known, name) and (unread := self.session.lacking([name])):
+            if "*" in name and not fnmatch.filter(known, name) and (unread := self.catalog.lacking([name])):
                 raise InvalidCommand(_nothing_left(name, unread.values()))
             if name in known or "*" in name or name.startswith("-"):
                 continue
@@ -167,11 +172,11 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 known = self.known()
                 if name in known:
                     continue
-            problem = self.session.problem_for(name)
+            problem = self.catalog.problem_for(name)
             if problem is not None:
                 raise InvalidCommand(str(problem))
-            known_part = ":" not in name or name.split(":")[1] in self.session.workspace.images
-            lacking = self.session.lacking([name]) if known_part else {}  # else it is a typing error
+            known_part = ":" not in name or name.split(":")[1] in self.catalog.workspace.images
+            lacking = self.catalog.lacking([name]) if known_part else {}  # else it is a typing error
             if lacking:
                 raise InvalidCommand(_nothing_left(name, lacking.values()))
             if name == "stage":
@@ -182,7 +187,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
 
     def recipes(self, names: Iterable[str]) -> list[str]:
         """Names of recipes, `serve:` before them or not; those that are broken too, since their lanes may still run."""
-        known = self.session.stoppable()
+        known = self.opened.stops()
         found = [name.removeprefix("serve:") for name in names]
         for name in found:
             if name not in known:
@@ -191,7 +196,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
 
     def chosen(self, names: Iterable[str]) -> tuple[Goal, ...]:
         """The goals behind names, groups and `*` patterns taken apart; all that are asked for by name when none is."""
-        goals = self.session.goals.by_task
+        goals = self.catalog.goals.by_task
         names = list(names)
         if not names:
             return tuple(goal for goal in goals.values() if not goal.transient)
@@ -209,14 +214,14 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     def matching(self, pattern: str, known: Mapping[str, list[str]]) -> list[str]:
         """The goals that a pattern selects among the known names, those of groups that it fits as well."""
         found = dict.fromkeys(task for name in fnmatch.filter(known, pattern) for task in known[name])
-        return [task for task in found if self.session.goals.is_part(task)]
+        return [task for task in found if self.catalog.goals.is_part(task)]
 
     def tell_problems(self, names: Iterable[str] = ()) -> int:
         """Print what is wrong with parts of the workspace, or with those that groups among the names may lack goals
         for want of; the number of problems.
         """
         named = list(names)
-        problems = self.session.lacking(named) if named else self.session.goals.problems
+        problems = self.catalog.lacking(named) if named else self.catalog.names.problems
         for error in problems.values():
             complain(spoken(f"ERROR: {error}"))
         return len(problems)
@@ -242,9 +247,7 @@ def _refused(error: OSError) -> str:
 
 
 def _unknown_recipe(name: str, names: list[str]) -> str:
-    import difflib  # noqa: PLC0415 - only after a typing error
-
-    close = difflib.get_close_matches(name, names, n=3)
+    close = closest(name, names)
     lines = [f"there is no recipe {name!r}", f"  wanted: {', '.join(names) or 'a recipe in recipes/'}"]
     if close:
         lines.insert(1, f"  did you mean: {', '.join(close)}?")
@@ -252,13 +255,11 @@ def _unknown_recipe(name: str, names: list[str]) -> str:
 
 
 def _unknown(name: str, names: list[str], commands: list[str]) -> str:
-    import difflib  # noqa: PLC0415 - only after a typing error
-
     # a recipe's bare name: serving it is what is meant most often
     close = sorted(
         (n for n in names if n.endswith(f":{name}") and "://" not in n), key=lambda n: not n.startswith("serve:")
     )
-    close += difflib.get_close_matches(name, names + commands, n=3, cutoff=0.6)
+    close += closest(name, names + commands)
     lines = [f"there is no task {name!r}"]
     if close:
         lines.append(f"  did you mean: {', '.join(dict.fromkeys(close[:3]))}?")

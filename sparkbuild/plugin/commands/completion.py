@@ -10,6 +10,14 @@ from doit.exceptions import InvalidCommand
 from sparkbuild.app.spoken import spoken
 from sparkbuild.plugin.adapters.misread import OF_TASKS
 from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.plugin.commands.health import Health
+from sparkbuild.plugin.commands.list import List
+from sparkbuild.plugin.commands.logs import Logs
+from sparkbuild.plugin.commands.outdated import Outdated
+from sparkbuild.plugin.commands.plan import PlanCommand
+from sparkbuild.plugin.commands.status import Status
+from sparkbuild.plugin.commands.trust import Trust
+from sparkbuild.plugin.commands.verify import Verify
 from sparkbuild.plugin.commands.withheld import WITHHELD
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -134,15 +142,6 @@ def _fish() -> str:
 
 def _of_commands() -> dict[str, list[str]]:
     """The options of our commands."""
-    from sparkbuild.plugin.commands.health import Health  # noqa: PLC0415 - only for this command
-    from sparkbuild.plugin.commands.list import List  # noqa: PLC0415 - only for this command
-    from sparkbuild.plugin.commands.logs import Logs  # noqa: PLC0415 - only for this command
-    from sparkbuild.plugin.commands.outdated import Outdated  # noqa: PLC0415 - only for this command
-    from sparkbuild.plugin.commands.plan import PlanCommand  # noqa: PLC0415 - only for this command
-    from sparkbuild.plugin.commands.status import Status  # noqa: PLC0415 - only for this command
-    from sparkbuild.plugin.commands.trust import Trust  # noqa: PLC0415 - only for this command
-    from sparkbuild.plugin.commands.verify import Verify  # noqa: PLC0415 - only for this command
-
     classes: list[type[FactCommand]] = [Health, List, Logs, Outdated, PlanCommand, Status, Trust, Verify]
     return {one.name: [f"--{option['long']}" for option in one.cmd_options if option.get("long")] for one in classes}
 

@@ -18,7 +18,7 @@ class Forget(FactCommand, DoitForget):  # type: ignore[misc]
     doc_purpose = "forget when and how a task was made last: a hint, so nothing becomes stale"
 
     def _execute(self, forget_sub: bool, forget_disable_default: bool, forget_all: bool) -> None:  # noqa: FBT001
-        if self.session_or_none is not None:
+        if self.opened_or_none is not None:
             if not self.sel_tasks and not forget_all:  # a workspace has no default tasks
                 raise InvalidCommand("name what to forget: doit forget TASK, or doit forget --all")
             _refuse_unknown(self, self.sel_tasks)
@@ -35,7 +35,7 @@ class Ignore(FactCommand, DoitIgnore):  # type: ignore[misc]
     doc_purpose = "skip a task until `doit forget` of it"
 
     def _execute(self, pos_args: Any) -> None:
-        if self.session_or_none is not None:
+        if self.opened_or_none is not None:
             if not pos_args:
                 raise InvalidCommand("name what to ignore: doit ignore TASK; doit forget TASK ends that")
             _refuse_unknown(self, pos_args)

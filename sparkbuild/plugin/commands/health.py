@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -14,12 +13,14 @@ from sparkbuild.agent.wire.nodes import NODE, NodeAsk
 from sparkbuild.app import health
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core.errors import SparkbuildError
+from sparkbuild.core.suggest import closest
 from sparkbuild.nodes.ask import everywhere, look
 from sparkbuild.plugin.adapters.misread import HELP, no_option
 from sparkbuild.plugin.commands.base import FactCommand
 
 if TYPE_CHECKING:
-    from sparkbuild.app.session import Session
+    from sparkbuild.app.catalog import Catalog
+    from sparkbuild.nodes.cluster import Nodes
 
 PREFIX = "health:"
 _JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
@@ -36,7 +37,7 @@ class Health(FactCommand):
     cmd_options = (_JSON,)
 
     def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
-        return report(self.session, pos_args or [], self.outstream, as_json=as_json)
+        return report(self, pos_args or [], self.outstream, as_json=as_json)
 
 
 def spelled_as_task(command: FactCommand, words: Sequence[str], out: TextIO) -> int:
@@ -52,14 +53,15 @@ def spelled_as_task(command: FactCommand, words: Sequence[str], out: TextIO) -> 
             raise InvalidCommand(
                 f"{name} cannot be made along with a look at health\n  next:   doit health CLUSTER ..."
             )
-    return report(command.session, [name.removeprefix(PREFIX) for name in names], out, as_json="--json" in words)
+    return report(command, [name.removeprefix(PREFIX) for name in names], out, as_json="--json" in words)
 
 
-def report(session: Session, names: Iterable[str], out: TextIO, *, as_json: bool) -> int:
+def report(command: FactCommand, names: Iterable[str], out: TextIO, *, as_json: bool) -> int:
     """Ask all nodes of the clusters (default: every cluster) and print; the exit code."""
-    chosen = _chosen(session, list(names))
+    catalog, ways = command.catalog, command.opened.nodes
+    chosen = _chosen(catalog, list(names))
     nodes = tuple(dict.fromkeys(node for members in chosen.values() for node in members))
-    looks = everywhere(nodes, lambda node: _look(session, node)) if nodes else {}
+    looks = everywhere(nodes, lambda node: _look(catalog, ways, node)) if nodes else {}
     every = tuple(looks.values())
     found = [health.cluster(name, [looks[node] for node in members], every) for name, members in chosen.items()]
     ok = all(one["ok"] for one in found)
@@ -70,24 +72,24 @@ def report(session: Session, names: Iterable[str], out: TextIO, *, as_json: bool
     return 0 if ok else 1
 
 
-def _chosen(session: Session, names: list[str]) -> dict[str, tuple[str, ...]]:
+def _chosen(catalog: Catalog, names: list[str]) -> dict[str, tuple[str, ...]]:
     """The clusters that are named, with their nodes in rank order."""
-    clusters = {name: cluster.nodes for name, cluster in session.workspace.config.clusters.items()}
+    clusters = {name: cluster.nodes for name, cluster in catalog.workspace.config.clusters.items()}
     for name in names:
         if name not in clusters:
-            close = difflib.get_close_matches(name, clusters, n=3)
+            close = closest(name, clusters)
             hint = f"\n  did you mean: {', '.join(close)}?" if close else ""
             raise InvalidCommand(f"there is no cluster {name!r}{hint}\n  wanted: {', '.join(clusters)}")
     return {name: clusters[name] for name in names} if names else clusters
 
 
-def _look(session: Session, node: str) -> health.Look:
-    store = session.nodes.store(node)
-    lanes = session.goals.lanes.values()
+def _look(catalog: Catalog, nodes: Nodes, node: str) -> health.Look:
+    store = nodes.store(node)
+    lanes = catalog.goals.lanes.values()
     docker = any(getattr(lane.spec, "runtime", "") == "docker" and node in lane.nodes for lane in lanes)
     began = time.time()
     try:
-        fact = look(session.nodes.agent(node), node, NODE, NodeAsk(paths=[store]))
+        fact = look(nodes.agent(node), node, NODE, NodeAsk(paths=[store]))
     except SparkbuildError as error:
         return health.Look(node, None, error)
     return health.Look(node, fact, None, began, time.time(), store, docker)

@@ -97,7 +97,7 @@ class Help(FactCommand, DoitHelp):  # type: ignore[misc]
         return super().execute(params, args)
 
     def _execute(self, pos_args: Any) -> bool:
-        if self.session_or_none is None:
+        if self.opened_or_none is None:
             return bool(super()._execute(pos_args))
         self.checked(pos_args, commands=True)
         self.outstream.write(of_task(pos_args[0], self.task_list))

@@ -5,14 +5,18 @@ from __future__ import annotations
 import fnmatch
 import shutil
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from doit.cmd_list import List as DoitList
 from doit.exceptions import InvalidCommand
 
 from sparkbuild.core.uri import DOWNLOADS
-from sparkbuild.plugin.adapters.factory import group_doc
+from sparkbuild.plugin.adapters.current import current
+from sparkbuild.plugin.adapters.docs import all_docs
 from sparkbuild.plugin.commands.base import FactCommand
+
+if TYPE_CHECKING:
+    from sparkbuild.app.opened import Opened
 
 _MORE = {
     "name": "brief",
@@ -43,24 +47,24 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
         brief: bool = False,  # noqa: FBT001, FBT002
         pos_args: Any = None,
     ) -> int:
-        session = self.session_or_none
-        if session is None:
+        opened = self.opened_or_none
+        if opened is None:
             return int(super()._execute(subtasks, quiet, status, private, list_deps, template, sort, pos_args))
-        known = self.checked(pos_args or [])
         show_all = subtasks or not brief
-        if self.session.listing:
-            self._print_fast(quiet=quiet, downloads=subtasks)
+        if current.listing:
+            self._print_fast(opened, quiet=quiet, downloads=subtasks)
         else:
+            known = self.checked(pos_args or [])
             if show_all and not pos_args:
                 self.task_list = [task for task in self.task_list if task.subtask_of or not task.has_subtask]
-            groups = session.groups
+            groups = opened.catalog.groups
             for task in self.task_list:  # doit gives them all the text of the one function that makes all tasks
                 if task.has_subtask and ":" not in task.name:
                     members = groups.get(task.name) or task.task_dep
                     task.doc = f"{task.name} all of the workspace ({len(members)})"
             pos_args = self._taken_apart(pos_args or [], known)
             if status:
-                session.plan(self.chosen([]))
+                opened.planned.plan(self.chosen([]))
             if template is None and not quiet and (columns := self._columns()):
                 before = 2 if status else 0  # the letter of the state
                 pad, docs = fitted({task.name: task.doc or "" for task in self.task_list}, columns - before)
@@ -91,14 +95,11 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
 
     def prepare(self) -> None:
         """Before the tasks are made."""
-        self.session.listing = self.plain
+        current.listing = self.plain
 
-    def _print_fast(self, *, quiet: bool, downloads: bool) -> None:
+    def _print_fast(self, opened: Opened, *, quiet: bool, downloads: bool) -> None:
         """Downloads are left out unless they are wanted: an image may stand on twenty, and nobody asks for one."""
-        lines = {task: goal.doc for task, goal in self.session.goals.by_task.items()}
-        for name, members in self.session.groups.items():
-            if ":" in name:
-                lines[name] = group_doc(name, members)
+        lines = all_docs(opened.catalog.names, opened.stops())
         for task in self.task_list:
             if (task.subtask_of or not task.has_subtask) and not task.name.startswith("_"):
                 lines[task.name] = task.doc or ""

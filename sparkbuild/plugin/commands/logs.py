@@ -53,7 +53,7 @@ class Logs(FactCommand):
         if len(pos_args or ()) != 1:
             raise InvalidCommand("name one recipe: doit logs <recipe> [-f]")
         names = self.recipes(pos_args)
-        goal = self.session.goals.lanes.get(names[0])
+        goal = self.catalog.goals.lanes.get(names[0])
         if goal and not 0 <= rank < len(goal.nodes):
             raise InvalidCommand(f"lane {names[0]} has no rank {rank}: 0 to {len(goal.nodes) - 1}")
         node = goal.nodes[rank] if goal else self._node_of(names[0], rank)
@@ -67,13 +67,13 @@ class Logs(FactCommand):
                 self.outstream.raw.write(f"{event['text']}\n")  # the engine's own, as it is: who asks for it wants that
                 self.outstream.flush()
 
-        call(self.session.nodes.agent(node), TAIL, TailAsk(recipe=names[0], lines=lines, follow=follow), show)
+        call(self.opened.nodes.agent(node), TAIL, TailAsk(recipe=names[0], lines=lines, follow=follow), show)
         return 0
 
     def _node_of(self, recipe: str, rank: int) -> str:
         """Where a lane has that rank whose recipe cannot be read."""
-        nodes, _ = self.session.stoppable()[recipe]
-        facts = look(self.session.nodes.agent, nodes, LaneAsk(recipe=recipe, port=0))
+        nodes = self.opened.stops()[recipe].nodes
+        facts = look(self.opened.nodes.agent, nodes, LaneAsk(recipe=recipe, port=0))
         records = {node: record for node, fact in facts.items() if (record := fact.get("record"))}
         found = [node for node, record in records.items() if record.get("rank", 0) == rank]
         if not found and (rank or not records):

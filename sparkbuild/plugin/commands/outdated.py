@@ -7,6 +7,9 @@ from typing import Any
 
 from doit.exceptions import InvalidCommand
 
+from sparkbuild.app.goals.prebuilt import registry_images
+from sparkbuild.app.names import TASK
+from sparkbuild.app.pins.outdated import look
 from sparkbuild.app.spoken import spoken
 from sparkbuild.plugin.commands.base import FactCommand
 
@@ -28,10 +31,7 @@ class Outdated(FactCommand):
     cmd_options = (_JSON,)
 
     def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
-        from sparkbuild.app.goals.prebuilt import TASK, registry_images  # noqa: PLC0415 - as above
-        from sparkbuild.app.pins.outdated import look  # noqa: PLC0415 - only for this command
-
-        workspace = self.session.workspace
+        workspace = self.catalog.workspace
         locks = workspace.locks
         images = {f"{TASK}{name}": image for name, image in registry_images(workspace).items()}
         for name in pos_args or ():
@@ -42,7 +42,8 @@ class Outdated(FactCommand):
                 raise InvalidCommand(str(problem) if problem else f"there is no lock {name!r}\n  wanted: {wanted}")
         names = dict.fromkeys(pos_args or [*locks, *images])
         rows = look(
-            self.session,
+            self.opened.root,
+            self.opened.nodes,
             [locks[name] for name in names if name in locks],
             {name: images[name] for name in names if name in images},
         )

@@ -50,7 +50,7 @@ class Trust(FactCommand):
         if len(pos_args) > 1:
             raise InvalidCommand("one node at a time: each has a fingerprint of its own to compare")
         node = pos_args[0]
-        nodes = self.session.nodes
+        nodes = self.opened.nodes
         hops = {} if node in nodes.names else nodes.hops()
         if node not in nodes.names and node not in hops:
             raise InvalidCommand(f"there is no node {node!r}\n  wanted: {', '.join([*nodes.names, *hops])}")
@@ -63,7 +63,7 @@ class Trust(FactCommand):
         return self._decide(node, link.target, shown, opinion, fingerprint=fingerprint, yes=yes)
 
     def _list(self) -> int:
-        nodes = self.session.nodes
+        nodes = self.opened.nodes
         rows: dict[str, str] = {}
         for name in nodes.names:
             if nodes.place(name).connection == "local":
@@ -84,7 +84,7 @@ class Trust(FactCommand):
     def _standing(self, target: Target) -> str:
         if target.pin:
             return f"pinned in config.toml, {hostkeys.pinned(target.pin)}"
-        found = hostkeys.known(target.known_as, str(self.session.nodes.known_hosts), target.files)
+        found = hostkeys.known(target.known_as, str(self.opened.nodes.known_hosts), target.files)
         good = [entry for entry in found if not entry.marker]
         if not good and hostkeys.certified(found):
             return (
@@ -108,7 +108,7 @@ class Trust(FactCommand):
     def _decide(
         self, node: str, target: Target, shown: HostKey, opinion: Opinion, *, fingerprint: str, yes: bool
     ) -> int:
-        own = str(self.session.nodes.known_hosts)
+        own = str(self.opened.nodes.known_hosts)
         if opinion.state == "revoked":
             raise NodeError(f"the key of {node} was revoked", where=opinion.where, next="give the node a new key")
         if fingerprint and fingerprint.rstrip("=") != shown.fingerprint:
@@ -156,4 +156,4 @@ class Trust(FactCommand):
         return sys.stdin.readline().strip().lower() == "yes"
 
     def _relative(self, where: str) -> str:
-        return where.removeprefix(f"{self.session.root}/")
+        return where.removeprefix(f"{self.opened.root}/")

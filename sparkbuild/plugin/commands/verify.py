@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -17,22 +18,25 @@ from sparkbuild.agent.wire.staged import SCRUB, VERIFY, ScrubAsk, ScrubFolder, S
 from sparkbuild.agent.wire.verbs import Verb
 from sparkbuild.app import verification
 from sparkbuild.app.rooms import folder_of
+from sparkbuild.app.space.eviction import unread, whose
 from sparkbuild.app.spoken import spoken
 from sparkbuild.app.verification import Row
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.run import Ask, Event, OnEvent, Progress, Told, call
 from sparkbuild.core.screen import complain
+from sparkbuild.core.suggest import closest
 from sparkbuild.core.units import size, when
 from sparkbuild.nodes.ask import everywhere, look_everywhere
 from sparkbuild.nodes.unreached import Unreached
 from sparkbuild.plugin.adapters.misread import HELP, no_option
 from sparkbuild.plugin.adapters.progress import Display, display
 from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.staging.eviction import Folder, export_folder, folders, stays, workspace
 
 if TYPE_CHECKING:
-    from sparkbuild.app.session import Session
+    from sparkbuild.app.catalog import Catalog
     from sparkbuild.core.goal import Goal
-    from sparkbuild.staging.eviction import Folder
+    from sparkbuild.nodes.cluster import Nodes
 
 PREFIX, STAGE = "verify:", "stage:"
 LIMIT = "20GB"
@@ -119,9 +123,9 @@ def verify(
     if limit and not scrub:
         why = "--full reads everything" if full else "a quick look reads a sample"
         raise InvalidCommand(f"--limit goes with --scrub: {why}\n  next:   doit verify --scrub --limit {limit}")
-    session = command.session
+    catalog, nodes = command.catalog, command.opened.nodes
     _refuse_unknown(command, names)
-    chosen = command.chosen(names) if names else session.goals.by_task.values()
+    chosen = command.chosen(names) if names else catalog.goals.by_task.values()
     schemes = ("staged",) if scrub else ("staged", "export")  # a scrub reads content, and an export has none of its own
     goals = [goal for goal in chosen if goal.uri.scheme in schemes]
     by_node: dict[str, list[Goal]] = {}
@@ -130,7 +134,7 @@ def verify(
     screen = display(sys.stderr if as_json else out)
 
     def work(node: str) -> list[Row]:
-        look = _Node(session, node, screen)
+        look = _Node(nodes, node, screen)
         if scrub:
             return look.scrub(by_node[node], most)
         totals = look.totals(by_node[node]) if full else {}
@@ -143,8 +147,8 @@ def verify(
     rows = {row.task: row for of_node in seen.values() for row in of_node}
     ordered = [rows[goal.task] for goal in goals]
     hurry = any(row.state == verification.SILENT for row in ordered)
-    orphans = _orphans(session, by_node, hurry=hurry) if not names else []
-    problems = session.goals.problems if not names else {}
+    orphans = _orphans(catalog, nodes, tuple(by_node), hurry=hurry) if not names else []
+    problems = catalog.names.problems if not names else {}
     code = 2 if problems else verification.code(ordered)
     if as_json:
         found = [row.as_dict() for row in ordered]
@@ -164,16 +168,14 @@ def _refuse_unknown(command: FactCommand, names: Sequence[str]) -> None:
     known: dict[str, list[str]] | None = None
     for name in names:
         known = command.known() if known is None else known
-        if name in known or "*" in name or command.session.problem_for(name) or command.session.lacking([name]):
+        if name in known or "*" in name or command.catalog.problem_for(name) or command.catalog.lacking([name]):
             continue
-        import difflib  # noqa: PLC0415 - only after a typing error
-
         asked = name.removeprefix(STAGE)
         places = [one.removeprefix(STAGE) for one in sorted(known) if one.startswith(STAGE)]
         level = [one for one in places if one.count(":") == asked.count(":")]
-        close = difflib.get_close_matches(asked, level, n=3) + [one for one in places if asked in one.split(":")]
+        close = closest(asked, level) + [one for one in places if asked in one.split(":")]
         what = f"nothing that is staged has the name {asked!r}: there is nothing to verify"
-        if asked in command.session.workspace.recipes:
+        if asked in command.catalog.workspace.recipes:
             what = f"recipe {asked!r} stages nothing: there is nothing to verify"
         lines = [what]
         if close:
@@ -185,14 +187,14 @@ def _refuse_unknown(command: FactCommand, names: Sequence[str]) -> None:
 class _Node:
     """The looks at one node, one folder after the other: they share its disk."""
 
-    def __init__(self, session: Session, node: str, screen: Display) -> None:
-        self.session, self.node, self.screen = session, node, screen
+    def __init__(self, nodes: Nodes, node: str, screen: Display) -> None:
+        self._nodes, self.node, self.screen = nodes, node, screen
         self._silent = False  # a look was given up, most likely since a disk does not answer: the next ones are soon
 
     def totals(self, goals: Sequence[Goal]) -> dict[str, int]:
         """How much is in each folder, by its ledger; nothing of a node that does not answer."""
         query = InventoryAsk(dsts=[goal.spec.dst for goal in goals if goal.uri.scheme == "staged"])
-        answer = look_everywhere(self.session.nodes.agent, INVENTORY, {self.node: query})[self.node]
+        answer = look_everywhere(self._nodes.agent, INVENTORY, {self.node: query})[self.node]
         return {folder["dst"]: folder["total"] for folder in answer["folders"]} if "folders" in answer else {}
 
     def row(self, goal: Goal, totals: dict[str, int], *, full: bool) -> Row:
@@ -201,12 +203,12 @@ class _Node:
         began = time.monotonic()
         if goal.uri.scheme == "export":
             query = ExportAsk(dst=spec.dst, key=key, what=spec.what, full=True, hurry=self._silent)
-            export = look_everywhere(self.session.nodes.agent, EXPORT, {self.node: query})[self.node]
+            export = look_everywhere(self._nodes.agent, EXPORT, {self.node: query})[self.node]
             silent = "unreachable" in export
             row = verification.linked(row, goal.key.parts, key, export)
         else:
             request = StagedAsk(dst=spec.dst, key=key, full=full, linked=spec.linked, hurry=self._silent)
-            label, total = goal.task.replace(STAGE, PREFIX, 1), totals.get(folder_of(self.session.nodes, goal))
+            label, total = goal.task.replace(STAGE, PREFIX, 1), totals.get(folder_of(self._nodes, goal))
             staged = self._call(VERIFY, request, label, total)
             silent = "unreachable" in staged
             row = verification.looked(row, goal.key.parts, key, staged)
@@ -218,18 +220,18 @@ class _Node:
         """All folders, within one limit. Several goals may share a folder."""
         asked = {goal.spec.dst: ScrubFolder(dst=goal.spec.dst, key=goal.key.digest) for goal in goals}
         answer = self._call(SCRUB, ScrubAsk(folders=list(asked.values()), limit=most), f"scrub of {self.node}")
-        rows = [(self._row(goal), folder_of(self.session.nodes, goal)) for goal in goals]
+        rows = [(self._row(goal), folder_of(self._nodes, goal)) for goal in goals]
         if "unreachable" in answer:
             return [verification.scrubbed(row, answer) for row, _ in rows]
         folders = {folder["dst"]: folder for folder in answer["folders"]}
         return [verification.scrubbed(row, folders[dst]) for row, dst in rows]
 
     def _row(self, goal: Goal) -> Row:
-        return Row(self.node, goal.task, folder_of(self.session.nodes, goal), verification.OK)
+        return Row(self.node, goal.task, folder_of(self._nodes, goal), verification.OK)
 
     def _call(self, verb: Verb[Ask, Told], request: Ask, label: str, total: int | None = None) -> Told | Unreached:
         try:
-            return call(self.session.nodes.agent(self.node), verb, request, self._progress(label, total))
+            return call(self._nodes.agent(self.node), verb, request, self._progress(label, total))
         except SparkbuildError as error:
             return Unreached(unreachable=str(error))
         finally:
@@ -244,19 +246,16 @@ class _Node:
         return on_event
 
 
-def _orphans(session: Session, nodes: Iterable[str], *, hurry: bool) -> list[Orphan]:
+def _orphans(catalog: Catalog, nodes: Nodes, names: Iterable[str], *, hurry: bool) -> list[Orphan]:
     """What is staged on these nodes and no recipe wants any more."""
-    from sparkbuild.app.space.eviction import unread, whose  # noqa: PLC0415 - only for a look at everything
-    from sparkbuild.staging.eviction import export_folder, folders, workspace  # noqa: PLC0415 - as above
-
-    goals = session.goals.by_task.values()
-    wanted = {(goal.node, folder_of(session.nodes, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
-    queries = {node: InventoryAsk(hurry=hurry) for node in nodes}
-    answers = look_everywhere(session.nodes.agent, INVENTORY, queries) if queries else {}
+    goals = catalog.goals.by_task.values()
+    wanted = {(goal.node, folder_of(nodes, goal)) for goal in goals if goal.uri.scheme in {"staged", "export"}}
+    queries = {node: InventoryAsk(hurry=hurry) for node in names}
+    answers = look_everywhere(nodes.agent, INVENTORY, queries) if queries else {}
     found: list[Orphan] = []
 
     def unsure(one: Folder) -> bool:
-        return one.workspace == workspace(session.root) and one.recipe in unread(session)
+        return one.workspace == workspace(catalog.root) and one.recipe in unread(catalog)
 
     for node, answer in answers.items():
         if "folders" not in answer:
@@ -265,7 +264,7 @@ def _orphans(session: Session, nodes: Iterable[str], *, hurry: bool) -> list[Orp
             if (node, one.dst) in wanted or unsure(one) or not _is_there(one):
                 continue
             used = f"last served {when(one.served_at)}" if one.served_at else "never served"
-            text = f"{one.dst}: {size(one.frees)} of {whose(session, one)}; {used}{_goes(session, one)}"
+            text = f"{one.dst}: {size(one.frees)} of {whose(catalog, one)}; {used}{_goes(catalog, one)}"
             found.append({"node": node, "folder": one.dst, "bytes": one.frees, "text": text})
         for export in answer["exports"]:
             one = export_folder(node, export)
@@ -273,21 +272,16 @@ def _orphans(session: Session, nodes: Iterable[str], *, hurry: bool) -> list[Orp
                 continue
             made = ", ".join(export["folders"])
             goes = f"it goes when {made} is evicted, or with rm -r" if made else "it goes with rm -r"
-            text = f"{one.dst}: export {whose(session, one)}; no recipe wants it, {goes} {one.dst}"
+            text = f"{one.dst}: export {whose(catalog, one)}; no recipe wants it, {goes} {one.dst}"
             found.append({"node": node, "folder": one.dst, "bytes": 0, "text": text})
     return found
 
 
-def _goes(session: Session, one: Folder) -> str:
+def _goes(catalog: Catalog, one: Folder) -> str:
     """That no recipe wants a folder, and how it goes away; what another workspace staged is not for this one to say."""
-    import shlex  # noqa: PLC0415 - only for a look at everything
-
-    from sparkbuild.app.space.eviction import unread  # noqa: PLC0415 - as above
-    from sparkbuild.staging.eviction import stays, workspace  # noqa: PLC0415 - as above
-
-    if one.workspace != workspace(session.root):
+    if one.workspace != workspace(catalog.root):
         return ""
-    why = stays(one, {}, one.workspace, unread(session))
+    why = stays(one, {}, one.workspace, unread(catalog))
     if why:
         return f"; no recipe wants it, and it is not evicted: {why}"
     by_hand = f"rm -r {shlex.quote(one.dst)} on {one.node}"

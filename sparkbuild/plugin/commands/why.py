@@ -11,7 +11,6 @@ from sparkbuild.core import units
 from sparkbuild.core.plan import OK, RUN, Step
 from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin.commands.base import FactCommand
-from sparkbuild.plugin.commands.plan import Refused
 
 
 class Why(FactCommand):
@@ -28,14 +27,15 @@ class Why(FactCommand):
     def _execute(self, pos_args: Any = None) -> int:
         if not pos_args:
             raise InvalidCommand("name a task: doit why serve:<recipe>")
+        from sparkbuild.app.space import eviction  # noqa: PLC0415 - after the nodes were asked
+        from sparkbuild.plugin.commands.planview import Refused  # noqa: PLC0415 - as above
+
         chosen = self.chosen(pos_args)
         targets = {goal.target for goal in chosen}
-        made = self.session.plan(chosen)
-        refusals, refused = self.session.refusals(made), Refused()
+        made = self.opened.planned.plan(chosen)
+        refusals, refused = self.opened.planned.refusals(made), Refused()
         if any(step.goal.uri.scheme == "staged" and step.state == RUN for step in made):
-            from sparkbuild.app.space import eviction  # noqa: PLC0415 - only when something is to be staged
-
-            made, _ = eviction.told(self.session, made)
+            made, _ = eviction.told(self.opened.observed, made)
         steps = list(made)
         for step in sorted(steps, key=lambda step: step.goal.target not in targets):
             if not (step.unneeded and step.goal.uri.scheme in DOWNLOADS):  # an image may stand on twenty downloads
@@ -47,7 +47,7 @@ class Why(FactCommand):
         goal = step.goal
         self.outstream.write(f"{step.state:<8}{goal.task}   {goal.target}\n")
         texts = [reason.text for reason in step.reasons]
-        last = self.session.last(goal)
+        last = self.opened.observed.last(goal)
         if not texts and step.state == OK:
             texts = [step.verdict.told or "its facts are as they should be"]
         texts += refused

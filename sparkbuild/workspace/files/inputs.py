@@ -8,6 +8,7 @@ import re
 
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Input
+from sparkbuild.workspace.files import looked
 from sparkbuild.workspace.files.smallfile import UnreadableError, read_small
 
 LIMIT = 16 * 1024 * 1024  # bytes; `doit list` reads these files, so what is bigger is data and belongs in staging
@@ -54,6 +55,7 @@ def files_below(root: str, folder: str, name: str) -> list[str]:
         return [name]
     found = []
     for place, folders, names in os.walk(base):
+        looked.listing(place)
         folders[:] = sorted(one for one in folders if one not in _NOT_DATA)
         inner = os.path.relpath(place, f"{root}/{folder}")
         links = [one for one in folders if os.path.islink(f"{place}/{one}")]  # read_input refuses them by name
@@ -91,7 +93,7 @@ def _leads_out(base: str, name: str) -> str:
     path = base
     for part in name.split("/"):
         path = f"{path}/{part}"
-        if os.path.islink(path):
+        if looked.is_link(path):
             break
     else:
         return ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
+from sparkbuild.workspace.files import looked
+
 
 class UnreadableError(Exception):
     """Why a file could not be read, as the end of a sentence that starts with its name; for the callers to say."""
@@ -23,12 +25,15 @@ def read_small(path: str | os.PathLike[str], limit: int) -> bytes:
         # O_NONBLOCK: opening a named pipe must not hang; for regular files it changes nothing.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
+        looked.missed(path)
         what = "is a link to nothing" if os.path.islink(path) else "does not exist"
         raise UnreadableError(what) from None
     except OSError as error:
+        looked.unsure()
         raise UnreadableError("cannot be read", error.strerror or str(error)) from error
     try:
         info = os.fstat(fd)
+        looked.saw(path, info)
         if stat.S_ISDIR(info.st_mode):
             raise UnreadableError("is a folder", "", "a file")
         if not stat.S_ISREG(info.st_mode):
@@ -42,6 +47,7 @@ def read_small(path: str | os.PathLike[str], limit: int) -> bytes:
                     break
         size = max(info.st_size, len(data))
     except OSError as error:
+        looked.unsure()
         raise UnreadableError("cannot be read", error.strerror or str(error)) from error
     finally:
         os.close(fd)

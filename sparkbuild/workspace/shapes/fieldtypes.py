@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
+
+Table = dict[str, Any]  # of TOML, as it was written: held against a shape, or free for whom it is handed to
 
 _ENV = "letters, digits and `_`, the first no digit, such as HF_HOME"
 

@@ -5,7 +5,7 @@ A new key goes into the template of its file too (template/), with a comment: a 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +20,7 @@ from sparkbuild.workspace.shapes.fieldtypes import (
     Positive,
     Python,
     Seconds,
+    Table,
     Text,
     Variable,
 )
@@ -237,8 +238,8 @@ class ToolGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="too
     prompt: Text
     tool: Text
     description: str
-    parameters: dict[str, Any]
-    arguments: dict[str, Any]
+    parameters: Table
+    arguments: Table
     max_tokens: Positive = 512
     timeout: Seconds = 120.0
 
@@ -257,7 +258,7 @@ class ToolEval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_turns: Positive = 8
     timeout: Seconds = 120.0
     seed: int = 42
-    backend_kwargs: dict[str, Any] = {}
+    backend_kwargs: Table = {}
 
 
 class Throughput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

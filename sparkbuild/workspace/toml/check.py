@@ -12,6 +12,7 @@ import msgspec
 
 from sparkbuild.core.secrets import without_login
 from sparkbuild.core.suggest import did_you_mean, nearest
+from sparkbuild.workspace.shapes.fieldtypes import Table
 from sparkbuild.workspace.toml.kinds import Kinds, Shapes
 from sparkbuild.workspace.toml.mistakes import Mistake
 from sparkbuild.workspace.toml.places import Level, Places, levels, name_of, within
@@ -27,7 +28,7 @@ _WORDS = {  # msgspec's words in a reader's
 }
 
 
-def mistakes(data: dict[str, Any], shape: type[msgspec.Struct] | types.UnionType, document: Document) -> list[Mistake]:
+def mistakes(data: Table, shape: type[msgspec.Struct] | types.UnionType, document: Document) -> list[Mistake]:
     """All mistakes of a read document; at least one when msgspec.convert refuses it."""
     check = _Check(shape, document)
     check.value(data, shape, ())
@@ -113,7 +114,7 @@ class _Check:
             if field.required and key not in value:
                 self._missing(path, key, "")
 
-    def _map(self, value: dict[str, Any], kind: Any, kinds: tuple[Any, Any], path: Path) -> None:
+    def _map(self, value: Table, kind: Any, kinds: tuple[Any, Any], path: Path) -> None:
         key_kind, value_kind = kinds
         for key, inner in value.items():
             level = self.places.swallowed(path, key)

@@ -10,6 +10,7 @@ from sparkbuild.core.suggest import did_you_mean
 from sparkbuild.workspace.files.inputs import files_below, read_input
 from sparkbuild.workspace.toml import tomlfile
 from sparkbuild.workspace.toml.mistakes import Mistake, as_error
+from sparkbuild.workspace.toml.salvage import is_lost
 
 Path = tuple[str | int, ...]  # from the top of the file: ("staging", 0, "src")
 
@@ -33,11 +34,8 @@ class Findings:
 
     def add(self, keys: Path, what: str, *, found: str = "", wanted: str = "", next_: str = "") -> None:
         """Note a mistake at a key."""
-        if self._lost:
-            from sparkbuild.workspace.toml.salvage import is_lost  # noqa: PLC0415 - a healthy workspace needs none of it
-
-            if is_lost(keys, self._lost):
-                return
+        if self._lost and is_lost(keys, self._lost):
+            return
         self._mistakes.append(Mistake(self.line(*keys), what, found, wanted, next_))
 
     def add_error(self, keys: Path, error: ConfigError) -> None:

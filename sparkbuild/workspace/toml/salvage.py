@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import types
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
 from sparkbuild.core.suggest import nearest
+
+if TYPE_CHECKING:
+    from sparkbuild.workspace.shapes.fieldtypes import Table
 from sparkbuild.workspace.toml.scan import Path
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def salvage(data: dict[str, Any], shape: type[T]) -> tuple[T, frozenset[Path]]:
+def salvage(data: Table, shape: type[T]) -> tuple[T, frozenset[Path]]:
     """A read document as its shape, and the places at which it says nothing that counts.
 
     What is missing there or does not fit is its default, or empty ("", 0, (), {}): no pattern or limit of the shape
@@ -48,8 +51,8 @@ class _Salvager:
         self.lost.append(path)
         return _empty(kind)
 
-    def struct(self, value: dict[str, Any], kind: type[T], path: Path) -> T:
-        found: dict[str, Any] = {}
+    def struct(self, value: Table, kind: type[T], path: Path) -> T:
+        found: Table = {}
         for field in msgspec.structs.fields(kind):
             place = (*path, field.encode_name)
             if field.encode_name in value:
@@ -62,7 +65,7 @@ class _Salvager:
                 found[field.name] = _empty(field.type)
         return kind(**found)
 
-    def _chosen(self, value: dict[str, Any], structs: list[Any], path: Path) -> Any:
+    def _chosen(self, value: Table, structs: list[Any], path: Path) -> Any:
         """The struct that a table is, by its tag; the first of them, and nothing of it counts, when nobody can say."""
         if len(structs) == 1:
             return structs[0]

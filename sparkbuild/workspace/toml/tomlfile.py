@@ -14,9 +14,12 @@ import tomli
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.templates.errors import TemplateError
 from sparkbuild.workspace.files.smallfile import UnreadableError, read_small
+from sparkbuild.workspace.shapes.fieldtypes import Table
+from sparkbuild.workspace.toml.mistakes import Mistake, as_error
+from sparkbuild.workspace.toml.salvage import salvage
 
 if TYPE_CHECKING:
-    from sparkbuild.workspace.toml.mistakes import Mistake
+    from sparkbuild.workspace.toml.scan import Document
 
 Place = tuple[str | int, ...]  # from the top of the file: ("staging", 0, "src")
 LIMIT = 1024 * 1024  # bytes; a recipe is a few KiB, and this is read on every `doit list`
@@ -60,9 +63,6 @@ def read_through(path: Path | str, shape: type[T], root: Path | str) -> tuple[T,
         return msgspec.convert(data, shape), [], frozenset()
     except msgspec.ValidationError as error:
         refusal = str(error)
-    from sparkbuild.workspace.toml.mistakes import Mistake  # noqa: PLC0415 - as in `mistakes`
-    from sparkbuild.workspace.toml.salvage import salvage  # noqa: PLC0415
-
     found = mistakes(path, shape, root) or [Mistake(1, f"{_shown(path, root)} does not fit", found=refusal)]
     spec, lost = salvage(data, shape)
     return spec, found, lost
@@ -70,8 +70,6 @@ def read_through(path: Path | str, shape: type[T], root: Path | str) -> tuple[T,
 
 def explain(path: Path | str, shape: type[msgspec.Struct] | UnionType, root: Path | str) -> ConfigError | None:
     """All mistakes of a file against its shape as one error; None when there is nothing wrong with it."""
-    from sparkbuild.workspace.toml.mistakes import as_error  # noqa: PLC0415 - as in `mistakes`
-
     found = mistakes(path, shape, root)
     return as_error(_shown(path, root), found) if found else None
 
@@ -82,31 +80,31 @@ def mistakes(path: Path | str, shape: type[msgspec.Struct] | UnionType, root: Pa
     Also finds keys which a header swallowed into a table of free names (`protect` below `[serve.env]`), where `read`
     cannot see that they are not meant to be there.
     """
-    # Start-up time: a healthy workspace never needs these two.
-    from sparkbuild.workspace.toml import check  # noqa: PLC0415
-    from sparkbuild.workspace.toml.scan import scan  # noqa: PLC0415
+    from sparkbuild.workspace.toml import check  # noqa: PLC0415 - start-up time: a healthy workspace never needs it
 
     text = text_of(path, root)
-    return check.mistakes(_parse(text, path, root), shape, scan(text))
+    return check.mistakes(_parse(text, path, root), shape, _scanned(text))
+
+
+def _scanned(text: str) -> Document:
+    from sparkbuild.workspace.toml.scan import scan  # noqa: PLC0415 - as above
+
+    return scan(text)
 
 
 def line_of(path: Path | str, root: Path | str, *keys: str | int) -> int:
     """The line on which a key stands, 1 when that cannot be told: `line_of(path, root, "staging", 0, "src")`."""
-    from sparkbuild.workspace.toml.scan import scan  # noqa: PLC0415 - as above
-
     try:
-        return scan(text_of(path, root)).line(keys)
+        return _scanned(text_of(path, root)).line(keys)
     except ConfigError:
         return 1
 
 
 def located(error: TemplateError, root: Path | str) -> TemplateError:
     """An error of a template that stands in a TOML file of the workspace, with the line that it has there."""
-    from sparkbuild.workspace.toml.scan import scan  # noqa: PLC0415 - as above
-
     path, _, rest = error.where.partition(" ")
     try:
-        line = scan(text_of(f"{root}/{path}", root)).line_of_text(error.text)
+        line = _scanned(text_of(f"{root}/{path}", root)).line_of_text(error.text)
     except ConfigError:
         return error
     if line:
@@ -142,7 +140,7 @@ def text_of(path: Path | str, root: Path | str, limit: int = LIMIT) -> str:
         ) from error
 
 
-def _parse(text: str, path: Path | str, root: Path | str) -> dict[str, Any]:
+def _parse(text: str, path: Path | str, root: Path | str) -> Table:
     try:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as error:
