@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from sparkbuild.agent.wire.lanelabels import ALIVE, BY, CREATED, RECIPE, STORE, store_id
+from sparkbuild.agent.wire.lanelabels import ALIVE, BY, CREATED, RECIPE, STORE, is_of_another
 from sparkbuild.core import units
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.nodes.machines import same_machine
@@ -223,7 +223,7 @@ def _held(fact: Mapping[str, Any], store: str) -> tuple[list[str], list[str]]:
 def _owner(box: Mapping[str, Any], store: str) -> str:
     """Whose a lane's container is, when it is of another store; "" when it is of this one."""
     other = box["labels"].get(STORE, "")
-    if not store or other in {"", store_id(store)}:
+    if not store or not is_of_another(other, store):
         return ""
     by = box["labels"].get(BY, "")
     return f" of another store ({other}{f', launched by {by}' if by else ''})"

@@ -32,8 +32,8 @@ def _listing(path: str) -> list[str]:
 
 def noted(root: str) -> dict[str, tuple[str, ...]]:
     """Recipes that were launched and not stopped since, with the nodes, whatever became of either."""
-    found = {recipe: nodes_of(root, recipe) for recipe in _listing(_folder(root))}
-    return {recipe: nodes for recipe, nodes in found.items() if nodes}
+    by_recipe = {recipe: nodes_of(root, recipe) for recipe in _listing(_folder(root))}
+    return {recipe: nodes for recipe, nodes in by_recipe.items() if nodes}
 
 
 def nodes_of(root: str, recipe: str) -> tuple[str, ...]:

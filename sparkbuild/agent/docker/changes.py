@@ -103,10 +103,10 @@ class DockerWork(Dockerd):
 
     def _object(self, answer: bytes) -> Mapping[str, object]:
         try:
-            found = shaped(json.loads(answer or b"{}"))
+            content = shaped(json.loads(answer or b"{}"))
         except (ValueError, RecursionError) as error:
             raise self.silent(error) from None
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def _do(self, method: str, target: str, wanted: set[int], content: bytes = b"") -> bytes:
         try:

@@ -87,20 +87,20 @@ def missing(engine: Dockerd, layers: Sequence[str]) -> list[str]:
     return list(layers[most:])
 
 
-def problem(found: Image | None, query: Wanted) -> str:
+def problem(image: Image | None, query: Wanted) -> str:
     """What is wrong with an image (ImageInspect); "" when it is right, or not there at all.
 
     A label alone proves nothing: it can be put on any image. So the layers must be those that the label lists, and
     those that are known from elsewhere. Without a key, these layers are all that counts.
     """
-    if found is None:
+    if image is None:
         return ""
-    if not layers_of(found):
+    if not layers_of(image):
         return _incomplete(query["reference"])
     if not query["key"]:
-        return _unproven(found, query["reference"], query["layers"], "")
-    labels = (found.get("Config") or {}).get("Labels") or {}
-    layers = layers_of(found)
+        return _unproven(image, query["reference"], query["layers"], "")
+    labels = (image.get("Config") or {}).get("Labels") or {}
+    layers = layers_of(image)
     key = str(labels.get(KEY, ""))
     listed = labels.get("sparkbuild.layers") == json.dumps(layers, separators=(",", ":"))
     told = (
@@ -108,20 +108,20 @@ def problem(found: Image | None, query: Wanted) -> str:
         (key != query["key"], f"is another image there: its key is {key[:12]}"),
         (not listed, "has our label, but not the layers that the label lists"),
         (bool(query["layers"]) and layers != query["layers"], "has our label, but not the layers that were made"),
-        (found.get("Architecture") != query["architecture"], f"is for {found.get('Architecture')}"),
+        (image.get("Architecture") != query["architecture"], f"is for {image.get('Architecture')}"),
     )
     return next((f"{query['reference']} {text}" for wrong, text in told if wrong), "")
 
 
-def _unproven(found: Image | None, reference: str, known_layers: list[str], pinned: str) -> str:
+def _unproven(image: Image | None, reference: str, known_layers: list[str], pinned: str) -> str:
     """Why an image that others made does not count; "" when it does, or is not there at all. Its digest in the registry
     is lost on the way from node to node, but not its layers.
     """
-    if found is not None and not layers_of(found):
+    if image is not None and not layers_of(image):
         return _incomplete(reference)
-    if found is None or pinned in (found.get("RepoDigests") or ()):
+    if image is None or pinned in (image.get("RepoDigests") or ()):
         return ""
-    return "" if known_layers == layers_of(found) else f"{reference} is another image there"
+    return "" if known_layers == layers_of(image) else f"{reference} is another image there"
 
 
 def _incomplete(reference: str) -> str:
@@ -141,12 +141,12 @@ def _parts(image: Image) -> Parts | None:
 def _arrived(query: OwnImageQuery | PrebuiltQuery, wanted: set[str]) -> int:
     """Bytes of the wanted layers that an earlier try left in the store."""
     folder = os.path.join(query["store"], query["incoming"])
-    found = 0
+    arrived = 0
     for layer, size in zip(query["layers"], query["sizes"], strict=False):
         if layer in wanted:
             name = os.path.join(folder, layer.partition(":")[2])
-            found += next((min(size, _size(path)) for path in (name, f"{name}.part") if os.path.exists(path)), 0)
-    return found
+            arrived += next((min(size, _size(path)) for path in (name, f"{name}.part") if os.path.exists(path)), 0)
+    return arrived
 
 
 def _size(path: str) -> int:

@@ -88,12 +88,12 @@ class Answer:
 
     def body(self, limit: int) -> bytes:
         """The whole body; ValueError when it is longer than `limit` bytes."""
-        found = bytearray()
+        content = bytearray()
         for block in self.blocks():
-            found += block
-            if len(found) > limit:
+            content += block
+            if len(content) > limit:
                 raise ValueError(f"an answer of more than {limit} bytes")
-        return bytes(found)
+        return bytes(content)
 
     def blocks(self) -> Iterator[bytes]:
         """The body piece by piece, without the marks of chunks (RFC 9112, section 7.1)."""

@@ -21,7 +21,7 @@ _ORDINARY = 1000  # the first uid of people; below it are the system's own servi
 
 def unrecorded(store: str, logs: Collection[str], glance: procs.Glance) -> list[ProcessLane]:
     """The lanes whose log is none of `logs`, by their first processes."""
-    found: list[ProcessLane] = []
+    lanes: list[ProcessLane] = []
     for log, pids in sorted(glance.marks(MARK).items()):
         pieces = log.split("/")
         living = {pid: ticks for pid in pids if (ticks := procs.start_ticks(pid)) is not None}
@@ -32,14 +32,14 @@ def unrecorded(store: str, logs: Collection[str], glance: procs.Glance) -> list[
         # the engine, once it listens; what keeps its log began before it
         first = procs.owns_socket(set(living), inodes) or min(living, key=lambda pid: (living[pid], pid))
         home = _home(living, log)
-        found.append({
+        lanes.append({
             "recipe": pieces[1], "pid": first, "user": procs.user(first), "store": home, "ours": home == store,
             "ports": ports, "since": procs.started(first), "gpus": False,
         })  # fmt: skip
-    if found and gpus()[0]:
-        for lane in found:
+    if lanes and gpus()[0]:
+        for lane in lanes:
             lane["gpus"] = True
-    return found
+    return lanes
 
 
 def wants(lane: ProcessLane, port: int, glance: procs.Glance) -> bool:
@@ -64,12 +64,14 @@ def strangers(glance: procs.Glance, ours: Collection[int] = ()) -> dict[int, str
     processes are may not be read; an engine is among them, or not. `ours`: ports that are explained already.
     """
     me = os.geteuid()
-    found = {}
+    by_port = {}
     for port, sockets in sorted(glance.listening().items()):
-        uid = next((one.uid for one in sockets if _ORDINARY <= one.uid != me and not one.loopback), None)
+        uid = next(
+            (listener.uid for listener in sockets if _ORDINARY <= listener.uid != me and not listener.loopback), None
+        )
         if uid is not None and me != 0 and port not in ours:
-            found[port] = procs.hidden(uid)
-    return found
+            by_port[port] = procs.hidden(uid)
+    return by_port
 
 
 def _home(pids: Collection[int], log: str) -> str:

@@ -8,7 +8,7 @@ from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
 from sparkbuild.agent.docker.ours import lanes, name_of
 from sparkbuild.agent.lane import records
 from sparkbuild.agent.machine import procs
-from sparkbuild.agent.wire.lanelabels import PORT, RECIPE, STORE, store_id
+from sparkbuild.agent.wire.lanelabels import PORT, RECIPE, STORE, is_of_another
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +51,8 @@ def container_of(store: str, holder: Holder, port: int, socket: str) -> dict[str
         labels = entry.get("Labels") or {}
         is_holder = entry["Id"] in group if holder["pid"] else labels.get(PORT) == str(port)
         if is_holder:
-            is_ours = labels.get(STORE, "") in {"", store_id(store)}
-            return {"container": name_of(entry), "lane": labels[RECIPE] if is_ours else ""}
+            is_foreign = is_of_another(labels.get(STORE, ""), store)
+            return {"container": name_of(entry), "lane": "" if is_foreign else labels[RECIPE]}
     return {}
 
 

@@ -76,10 +76,10 @@ def _known(wait: Callable[[], T | Exception]) -> T:
 def unreachable(peers: list[str], patience: float = PATIENCE) -> list[Unreachable]:
     """Those of the peers that no packet comes back from, all tried at the same time."""
     doors = [(peer, port) for peer in peers for port in _DOORS]
-    found = together({door: partial(_try, *door, patience) for door in doors}, patience + 0.5)
+    outcomes = together({door: partial(_try, *door, patience) for door in doors}, patience + 0.5)
     problems: list[Unreachable] = []
     for peer in dict.fromkeys(peers):
-        answers = [found[peer, port] for port in _DOORS]
+        answers = [outcomes[peer, port] for port in _DOORS]
         if "" not in answers:
             problems.append({"peer": peer, "problem": str(answers[0])})
     return problems

@@ -25,7 +25,7 @@ def gpus(folder: str = FOLDER) -> tuple[list[Gpu], str]:
     line = next((line for line in text(f"{folder}/version").splitlines() if line.startswith("NVRM")), "")
     version = _VERSION.search(line)
     driver = version.group() if version else ""
-    found: list[Gpu] = []
+    cards: list[Gpu] = []
     try:
         places = sorted(os.listdir(f"{folder}/gpus"))
     except OSError:
@@ -35,10 +35,10 @@ def gpus(folder: str = FOLDER) -> tuple[list[Gpu], str]:
         for row in text(f"{folder}/gpus/{place}/information").splitlines():
             name, _, value = row.partition(":")
             fields[name.strip()] = value.strip()
-        found.append({
+        cards.append({
             "index": index, "name": fields.get("Model", ""), "uuid": fields.get("GPU UUID", ""), "driver": driver,
         })  # fmt: skip
-    return found, driver
+    return cards, driver
 
 
 def _asked() -> tuple[list[Gpu], str]:

@@ -29,12 +29,12 @@ def observe(query: NetworkAsk) -> NetworkFact:
 def interfaces(folder: str = FOLDER) -> list[Interface]:
     """All interfaces, by name. `up`: switched on and with a carrier. `speed_mbit` is 0 where none is known."""
     by_index = addresses()
-    found: list[Interface] = []
-    for index, name in sorted(socket.if_nameindex(), key=lambda one: one[1]):
+    rows: list[Interface] = []
+    for index, name in sorted(socket.if_nameindex(), key=lambda row: row[1]):
         place = os.path.join(folder, name)
         flags = text(f"{place}/flags").strip()
         on = flags.startswith("0x") and int(flags, 16) & _UP
-        found.append({
+        rows.append({
             "name": name,
             "up": bool(on) and text(f"{place}/carrier").strip() == "1",
             "speed_mbit": max(0, int(number(text(f"{place}/speed")))),  # -1 when unknown, EINVAL when down
@@ -42,23 +42,23 @@ def interfaces(folder: str = FOLDER) -> list[Interface]:
             "mac": text(f"{place}/address").strip(),
             "addresses": by_index.get(index, []),
         })  # fmt: skip
-    return found
+    return rows
 
 
 def addresses() -> dict[int, list[str]]:
     """All IPv4 addresses, as "10.0.0.1/24", by the index of their interface."""
-    found: dict[int, list[str]] = {}
+    by_index: dict[int, list[str]] = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
         kernel.settimeout(1.0)
         # struct nlmsghdr (length, type, flags, sequence, port), struct ifaddrmsg (family and seven bytes)
         kernel.send(struct.pack("=IHHIIB7x", 24, _GET_ADDRESS, _DUMP, 1, 0, socket.AF_INET))
         going = True
         while going:
-            going = read(kernel.recv(1 << 17), found)
-    return found
+            going = read(kernel.recv(1 << 17), by_index)
+    return by_index
 
 
-def read(data: bytes, found: dict[int, list[str]]) -> bool:
+def read(data: bytes, by_index: dict[int, list[str]]) -> bool:
     """Take the addresses of one datagram into `found`; False after the last. ValueError when it is cut."""
     at = 0
     while at + 16 <= len(data):
@@ -74,19 +74,19 @@ def read(data: bytes, found: dict[int, list[str]]) -> bool:
             attributes = _attributes(data[at + 24 : at + length])
             address = attributes.get(_LOCAL) or attributes.get(_ADDRESS)
             if address and len(address) == 4:
-                found.setdefault(index, []).append(f"{'.'.join(map(str, address))}/{prefix}")
+                by_index.setdefault(index, []).append(f"{'.'.join(map(str, address))}/{prefix}")
         at += (length + 3) & ~3
     return True
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:
     """By type, of struct rtattr: length, type, value, padded to four bytes."""
-    found = {}
+    by_type = {}
     at = 0
     while at + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, at)
         if length < 4 or at + length > len(data):
             break
-        found[kind] = data[at + 4 : at + length]
+        by_type[kind] = data[at + 4 : at + length]
         at += (length + 3) & ~3
-    return found
+    return by_type

@@ -103,31 +103,33 @@ def listeners(table: str) -> dict[int, dict[str, Listener]]:
     """Listening TCP ports by one table of this network namespace, and the sockets behind each by inode. Opens no
     connection: a rendezvous port that sees one opened and dropped may count it as a rank.
     """
-    found: dict[int, dict[str, Listener]] = {}
+    by_port: dict[int, dict[str, Listener]] = {}
     try:
         with open(table, encoding="ascii", errors="replace") as file:
             rows = file.readlines()[1:]
     except OSError:
-        return found
+        return by_port
     for row in rows:
         match = _ROW.match(row)
         if match is not None and match["state"] == _LISTEN:
-            found.setdefault(int(match["port"], 16), {})[match["inode"]] = Listener(int(match["uid"]), match["address"])
-    return found
+            by_port.setdefault(int(match["port"], 16), {})[match["inode"]] = Listener(
+                int(match["uid"]), match["address"]
+            )
+    return by_port
 
 
 def sessions() -> dict[int, set[int]]:
     """All processes by session; a lane is the session that its recorded process leads. A reused pid is in the lane's
     session only if it leads one of its own.
     """
-    found: dict[int, set[int]] = {}
+    by_session: dict[int, set[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                found.setdefault(os.getsid(int(entry)), set()).add(int(entry))
+                by_session.setdefault(os.getsid(int(entry)), set()).add(int(entry))
             except OSError:
                 continue
-    return found
+    return by_session
 
 
 def session_of(pid: int) -> set[int]:
@@ -200,22 +202,22 @@ class Glance:
 def marked(mark: str) -> set[int]:
     """All processes that were started with `mark` (NAME=value) in their environment, and may be looked at."""
     wanted = mark.encode()
-    found = set()
+    pids = set()
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 with open(f"/proc/{entry}/environ", "rb") as file:
                     if wanted in file.read().split(b"\0"):
-                        found.add(int(entry))
+                        pids.add(int(entry))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def marks(name: str) -> dict[str, set[int]]:
     """See `Glance.marks`."""
     wanted, here = f"{name}=".encode(), _network("self")
-    found: dict[str, set[int]] = {}
+    by_value: dict[str, set[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
@@ -228,8 +230,8 @@ def marks(name: str) -> dict[str, set[int]]:
             continue
         for word in environment.split(b"\0"):
             if word.startswith(wanted):
-                found.setdefault(word.partition(b"=")[2].decode(errors="replace"), set()).add(int(entry))
-    return found
+                by_value.setdefault(word.partition(b"=")[2].decode(errors="replace"), set()).add(int(entry))
+    return by_value
 
 
 def _network(pid: str) -> str:

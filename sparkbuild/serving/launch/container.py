@@ -73,13 +73,13 @@ def _device(text: str) -> str:
 
 def binds(order: Order) -> tuple[Bind, ...]:
     """All mounts of the container, the secrets too."""
-    found = list(order.launch.mounts)
+    mounts = list(order.launch.mounts)
     if order.secrets:
-        found += [
+        mounts += [
             Bind(os.path.join(order.secrets, name), f"{SECRETS}/{name}", read_only=True)
             for name in order.launch.secrets
         ]
-    return tuple(found)
+    return tuple(mounts)
 
 
 def entrypoint(spec: LaneSpec, baked: Sequence[str], argv: Sequence[str]) -> list[str] | None:

@@ -100,23 +100,23 @@ def make_room(api: Any, recipe: str, keep: int, run: Run, *, store: str) -> None
 def _image_labels(api: Any, image: str) -> dict[str, str] | None:
     """The labels of an image; None when docker has it no more."""
     try:
-        found: dict[str, str] = api.inspect_image(image)["Config"].get("Labels") or {}
+        labels: dict[str, str] = api.inspect_image(image)["Config"].get("Labels") or {}
     except (docker.errors.NotFound, docker.errors.NullResource):
         return None
-    return found
+    return labels
 
 
-def stop(api: Any, found: str, grace: float) -> bool:
+def stop(api: Any, container_id: str, grace: float) -> bool:
     """Stop a container, gently first; True when it had to be killed. One that was never started is removed, one that
     is gone already is fine.
     """
     try:
-        state = api.inspect_container(found)["State"]
+        state = api.inspect_container(container_id)["State"]
         if state["Status"] == CREATED:
-            api.remove_container(found, force=True)
+            api.remove_container(container_id, force=True)
             return False
         began = time.monotonic()
-        api.stop(found, timeout=max(1, round(grace)))
+        api.stop(container_id, timeout=max(1, round(grace)))
         return time.monotonic() - began >= max(1, round(grace))
     except docker.errors.NotFound:
         return False
@@ -164,6 +164,6 @@ def _refused(node: str, what: str, words: str) -> SparkbuildError:
 
 def _freed(node: str, words: str) -> str:
     """The commands that free the name which docker's words say is taken."""
-    found = re.search(r'name "/?([^"]+)"', words)
-    name = found.group(1) if found else "it"
+    match = re.search(r'name "/?([^"]+)"', words)
+    name = match.group(1) if match else "it"
     return f"on {node}: docker rename {name} {name}-old, or docker rm -f {name} when it is yours to end"

@@ -25,16 +25,16 @@ class Elsewhere(msgspec.Struct, frozen=True):
     def refusals(self, goal: Goal) -> list[str]:
         """Why nothing may be launched: a rank that cannot be stopped from here, or must not be."""
         recipe = goal.spec.recipe
-        found = [text_of_gone(recipe, node) for node in self.gone]
+        reasons = [text_of_gone(recipe, node) for node in self.gone]
         for node, fact in self.facts.items():
             where = f"{node}, which lane {recipe} was launched on and its cluster {goal.node} has no more,"
             if "unreachable" in fact:
-                found.append(f"{where} does not answer: {fact['unreachable']}")
+                reasons.append(f"{where} does not answer: {fact['unreachable']}")
             elif "alive" not in fact or fact.get("docker_problem"):
-                found.append(f"{where} cannot be looked at: {fact.get('docker_problem') or fact.get('problem')}")
+                reasons.append(f"{where} cannot be looked at: {fact.get('docker_problem') or fact.get('problem')}")
             elif fact["alive"] and (goal.spec.protect or ((record := fact.get("record")) and record.get("protect"))):
-                found.append(f"the lane {recipe} that runs on {node} is protected: doit stop:{recipe} first")
-        return found
+                reasons.append(f"the lane {recipe} that runs on {node} is protected: doit stop:{recipe} first")
+        return reasons
 
 
 def reason_of(node: str, *, known: bool) -> str:

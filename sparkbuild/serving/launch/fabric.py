@@ -51,17 +51,17 @@ def choose(cluster: str, wanted: str, facts: Mapping[str, NodeSeen]) -> tuple[Fa
             wanted="a network that connects the nodes",
             next=f'set fabric = "10.0.1.0/24" (yours) in [clusters.{cluster}]',
         )
-    found = tuple(_on(cluster, node, fact, network, origin) for node, fact in facts.items())
+    places = tuple(_on(cluster, node, fact, network, origin) for node, fact in facts.items())
     by_address: dict[str, str] = {}
-    for one in found:
-        other = by_address.setdefault(one.address, one.node)
-        if other != one.node:
+    for place in places:
+        other = by_address.setdefault(place.address, place.node)
+        if other != place.node:
             raise ConfigError(
-                f"{other} and {one.node} have the same address on the fabric of {cluster}",
-                found=one.address,
+                f"{other} and {place.node} have the same address on the fabric of {cluster}",
+                found=place.address,
                 wanted="an address of its own for each node",
             )
-    return found
+    return places
 
 
 def _parse(cluster: str, text: str) -> ipaddress.IPv4Network:
@@ -111,22 +111,22 @@ def _shared(cluster: str, facts: Mapping[str, NodeSeen]) -> tuple[ipaddress.IPv4
 
 
 def _on(cluster: str, node: str, fact: NodeSeen, network: ipaddress.IPv4Network, origin: str) -> Fabric:
-    found = [
+    places = [
         Fabric(node, str(address.ip), name, str(network), origin, *_rdma(fact, name, str(address.ip)))
         for name, address in addresses(fact, every=True)
         if address.ip in network
     ]
     # a wide network may hold those of the node's own containers as well
-    found = [one for one in found if not one.interface.startswith(INNER)] or found
+    places = [place for place in places if not place.interface.startswith(INNER)] or places
     # functions of one RDMA card may share a network: any of them will do
-    found = [one for one in found if one.hcas] or found
-    if found and (found[0].hcas or len({one.interface for one in found}) == 1):
-        return found[0]
-    if found:
+    places = [place for place in places if place.hcas] or places
+    if places and (places[0].hcas or len({place.interface for place in places}) == 1):
+        return places[0]
+    if places:
         raise ConfigError(
             f"{node} is on the fabric of cluster {cluster} with more than one interface",
             where="config.toml",
-            found=", ".join(f"{one.address} ({one.interface})" for one in found),
+            found=", ".join(f"{place.address} ({place.interface})" for place in places),
             wanted=f"one address in {network}",
             next=f"set fabric in [clusters.{cluster}] to a network that holds only one of them",
         )

@@ -166,11 +166,11 @@ class Launcher:
         hopeless = preflight.before_stop(goal.spec, self.launches(goal), facts)
         if hopeless:
             raise refused(goal, hopeless)
-        found = preflight.consistency(goal.spec, facts)
-        if found:
+        reasons = preflight.consistency(goal.spec, facts)
+        if reasons:
             raise SparkbuildError(
                 f"lane {goal.spec.recipe} is not launched: its nodes do not agree",
-                found="\n".join(found),
+                found="\n".join(reasons),
                 wanted="the same image and the same driver on all ranks",
                 next="doit health",
             )
@@ -235,11 +235,11 @@ def new_number() -> str:
 
 def refuse_pending(goal: Goal, launches: tuple[tuple[Rank, Launch], ...]) -> None:
     """Raise when a node has no manifest of an export any more: it says what is bound onto the empty files."""
-    found = [f"{rank.node}: {name}" for rank, launch in launches for name in launch.pending]
-    if found:
+    pending = [f"{rank.node}: {name}" for rank, launch in launches for name in launch.pending]
+    if pending:
         raise SparkbuildError(
             f"lane {goal.spec.recipe} is not launched: its exports are not as they were made",
-            found="\n".join(found),
+            found="\n".join(pending),
             wanted="each with its mount manifest",
             next=f"doit stage:{goal.spec.recipe}",
         )
@@ -261,11 +261,11 @@ def port_taken(goal: Goal, seen: tuple[Seen, ...]) -> list[str]:
     return [f"port {spec.port} on {head.node} is held by {who}"]
 
 
-def refused(goal: Goal, found: list[str]) -> SparkbuildError:
+def refused(goal: Goal, reasons: list[str]) -> SparkbuildError:
     """All reasons in one error."""
     return ConfigError(
         f"lane {goal.spec.recipe} cannot be launched",
         where=f"cluster {goal.spec.cluster}: {', '.join(goal.nodes)}",
-        found="\n".join(found),
+        found="\n".join(reasons),
         next=f"doit plan serve:{goal.spec.recipe}, when that is mended",
     )

@@ -36,20 +36,22 @@ def derive(fabric: Fabric, world_size: int) -> dict[str, Derived]:
     if world_size == 1:
         return {}
     place = f"{fabric.address} on {fabric.node}, {fabric.origin}"
-    found = {name: Derived(fabric.interface, f"the interface of {place}") for name in _INTERFACE}
+    variables = {name: Derived(fabric.interface, f"the interface of {place}") for name in _INTERFACE}
     if not fabric.hcas:
-        found["UCX_NET_DEVICES"] = Derived(fabric.interface, f"the interface of {place}")
-        found["NCCL_IB_DISABLE"] = Derived("1", f"no active RDMA device on {fabric.interface} of {fabric.node}")
-        return found
+        variables["UCX_NET_DEVICES"] = Derived(fabric.interface, f"the interface of {place}")
+        variables["NCCL_IB_DISABLE"] = Derived("1", f"no active RDMA device on {fabric.interface} of {fabric.node}")
+        return variables
     hcas = ",".join(fabric.hcas)
-    found["UCX_NET_DEVICES"] = Derived(f"{fabric.hcas[0]}:1", f"the RDMA device of {place}")
-    found["NCCL_NET"] = Derived("IB", f"active RDMA devices on {fabric.node}")
-    found["NCCL_IB_DISABLE"] = Derived("0", f"active RDMA devices on {fabric.node}")
-    found["NCCL_IB_HCA"] = Derived(hcas, f"the active RDMA devices of {fabric.node}, that of {fabric.address} first")
-    found["NCCL_IB_GID_INDEX"] = Derived(
+    variables["UCX_NET_DEVICES"] = Derived(f"{fabric.hcas[0]}:1", f"the RDMA device of {place}")
+    variables["NCCL_NET"] = Derived("IB", f"active RDMA devices on {fabric.node}")
+    variables["NCCL_IB_DISABLE"] = Derived("0", f"active RDMA devices on {fabric.node}")
+    variables["NCCL_IB_HCA"] = Derived(
+        hcas, f"the active RDMA devices of {fabric.node}, that of {fabric.address} first"
+    )
+    variables["NCCL_IB_GID_INDEX"] = Derived(
         str(fabric.gid_index), f"the GID of {fabric.hcas[0]} that is {fabric.address} and RoCE v2, at this moment"
     )
-    return found
+    return variables
 
 
 # how each reads its value: a list of beginnings of names (NCCL: `^` excludes, `=` is exact), or of whole names
@@ -64,21 +66,21 @@ def problems(env: Mapping[str, str], interfaces: Sequence[Interface], hcas: Sequ
         ("network interface", [interface["name"] for interface in interfaces], (*_BEGINNINGS, *_NAMES)),
         ("RDMA device", [hca["name"] for hca in hcas], _HCAS),
     )
-    found = []
+    reasons = []
     for kind, there, names in kinds:
         wrong = [name for name in names if there and not _fits(env.get(name, ""), there, exact=name in _NAMES)]
-        found += [f"no {kind} is what {name} says: {env[name]!r}; it has {', '.join(there)}" for name in wrong]
-    return found
+        reasons += [f"no {kind} is what {name} says: {env[name]!r}; it has {', '.join(there)}" for name in wrong]
+    return reasons
 
 
 def _fits(value: str, there: list[str], *, exact: bool) -> bool:
     """Whether one of the names in the value is there; a value that names none, or excludes, fits."""
-    wanted = [one.strip() for one in value.removeprefix("=").split(",") if one.strip()]
+    wanted = [word.strip() for word in value.removeprefix("=").split(",") if word.strip()]
     if not wanted or value.startswith("^"):
         return True
     exact = exact or value.startswith("=")
-    for one in wanted:
-        name = one.partition(":")[0]  # a port, behind a device
-        if "/" in one or any(other == name or (not exact and other.startswith(name)) for other in there):
+    for word in wanted:
+        name = word.partition(":")[0]  # a port, behind a device
+        if "/" in word or any(other == name or (not exact and other.startswith(name)) for other in there):
             return True  # a network, as MPI takes it, is no name
     return False

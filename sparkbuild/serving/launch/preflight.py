@@ -22,20 +22,20 @@ def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]
     lane, a container in the way that is not ours. `replaces`: a lane of this recipe runs and would be stopped.
     """
     spec: LaneSpec = goal.spec
-    found = []
+    reasons = []
     records = [rank.record for rank in seen if rank.record and rank.alive]
     if replaces and records and (spec.protect or any(record.get("protect") for record in records)):
-        found.append(
+        reasons.append(
             f"lane {spec.recipe} is protected and is not replaced: {who(records[0])}, launched from another state of"
             f" the recipe; doit stop:{spec.recipe}, then doit serve:{spec.recipe}"
         )
     for rank in seen:
-        found += [f"{rank.node} serves lane {other}: doit stop:{other}" for other in rank.fact.get("others") or ()]
-        found += [foreign(box, rank.node) for box in rank.fact.get("foreign") or ()]
-        found += [process_elsewhere(lane, rank.node) for lane in rank.fact.get("elsewhere") or ()]
+        reasons += [f"{rank.node} serves lane {other}: doit stop:{other}" for other in rank.fact.get("others") or ()]
+        reasons += [foreign(box, rank.node) for box in rank.fact.get("foreign") or ()]
+        reasons += [process_elsewhere(lane, rank.node) for lane in rank.fact.get("elsewhere") or ()]
         if rank.fact.get("stranger"):
-            found.append(f"{stranger(rank, spec.recipe)}: {rank.fact['stranger']}\n{way_out(rank, spec.recipe)}")
-    return found
+            reasons.append(f"{stranger(rank, spec.recipe)}: {rank.fact['stranger']}\n{way_out(rank, spec.recipe)}")
+    return reasons
 
 
 def stranger(rank: Seen, recipe: str) -> str:
@@ -57,71 +57,71 @@ def problems(
 ) -> list[str]:
     """What is missing on the nodes. `nodes` are their own facts, `checks` the answers about what this launch needs."""
     same = same_machine({rank.node: nodes[rank.node] for rank, _ in launches})
-    found = [f"{node} is the same machine as {first}: one rank each is wanted" for node, first in same.items()]
+    reasons = [f"{node} is the same machine as {first}: one rank each is wanted" for node, first in same.items()]
     for rank, launch in launches:
         node, check = nodes[rank.node], checks[rank.node]
         silent = node.get("unreachable") or check.get("unreachable")
         if isinstance(silent, str):  # a list there are peers that it does not reach
-            found.append(f"{rank.node} does not answer: {silent}")
+            reasons.append(f"{rank.node} does not answer: {silent}")
             continue
         failed = node.get("problem") or check.get("problem")
         if failed:
-            found.append(f"{rank.node} could not be looked at: {failed}")
+            reasons.append(f"{rank.node} could not be looked at: {failed}")
             continue
-        found += _on_node(goal.spec, rank.node, check)
-        found += [
+        reasons += _on_node(goal.spec, rank.node, check)
+        reasons += [
             f"{rank.node}: {text}"
             for text in network.problems(launch.env, node.get("interfaces") or (), node.get("hcas") or ())
         ]
         if goal.spec.runtime == "docker":
-            found += _docker(goal.spec, rank.node, node, launch)
-    return found
+            reasons += _docker(goal.spec, rank.node, node, launch)
+    return reasons
 
 
 def _on_node(spec: LaneSpec, name: str, check: Checked) -> list[str]:
-    found = [f"{name}: no {path}, which a mount names" for path in check.get("missing") or ()]
-    found += [f"{name}: no device {path}" for path in check.get("devices_missing") or ()]
-    found += [f"{name}: {path} is no device" for path in check.get("not_devices") or ()]
-    found += [f"{name}: {path}: {problem}" for path, problem in (check.get("unknown") or {}).items()]
+    reasons = [f"{name}: no {path}, which a mount names" for path in check.get("missing") or ()]
+    reasons += [f"{name}: no device {path}" for path in check.get("devices_missing") or ()]
+    reasons += [f"{name}: {path} is no device" for path in check.get("not_devices") or ()]
+    reasons += [f"{name}: {path}: {problem}" for path, problem in (check.get("unknown") or {}).items()]
     unreachable = check.get("unreachable") or ()
-    found += [
+    reasons += [
         f"{name} does not reach {away['peer']} on the fabric: {away['problem']}"
         for away in unreachable
         if not isinstance(away, str)
     ]
     if check.get("ends_with_login"):
-        found.append(f"{name}: {check['ends_with_login']}")
+        reasons.append(f"{name}: {check['ends_with_login']}")
     available, own = check.get("memory_available"), check.get("memory_own") or 0
     if spec.min_memory and available is not None and available + own < spec.min_memory:
         held = f" and {_size(own)} held by the lane that it replaces" if own else ""
-        found.append(
+        reasons.append(
             f"{name}: {_size(available)} of memory available{held}, {_size(spec.min_memory)} wanted (min_memory)"
         )
-    return found
+    return reasons
 
 
 def _docker(spec: LaneSpec, name: str, node: NodeSeen, launch: Launch) -> list[str]:
     docker = node.get("docker")
     if docker is None or not docker["present"] or docker["problem"]:
         return [f"docker on {name}: {docker['problem'] if docker and docker['problem'] else 'not there'}"]
-    found = []
+    reasons = []
     image = _image(spec, node)
     if image and image.get("arch") and docker.get("arch") and _arch(image["arch"]) != _arch(docker["arch"]):
-        found.append(f"{name} is {_arch(docker['arch'])}, image {spec.image} is for {_arch(image['arch'])}")
+        reasons.append(f"{name} is {_arch(docker['arch'])}, image {spec.image} is for {_arch(image['arch'])}")
     if image:
-        found += of_image(spec, name, image, node, launch)
+        reasons += of_image(spec, name, image, node, launch)
     if spec.docker.gpus and docker.get("gives_gpus") is False:
-        found.append(
+        reasons.append(
             f"docker on {name} gives no container a GPU (gpus = true): neither the nvidia runtime nor a CDI device of"
             " NVIDIA is there: install nvidia-container-toolkit, nvidia-ctk runtime configure, restart docker"
         )
     if spec.docker.gpus:
-        found += [
+        reasons += [
             f"{name}: container {box['name']} ({box['image']}) uses the GPU and is not ours"
             for box in docker.get("containers") or ()
             if box.get("gpu") and not box.get("ours") and box.get("state") in ALIVE
         ]
-    return found
+    return reasons
 
 
 def _image(spec: LaneSpec, node: NodeSeen) -> DockerImage | None:
@@ -132,17 +132,17 @@ def _image(spec: LaneSpec, node: NodeSeen) -> DockerImage | None:
 
 def of_image(spec: LaneSpec, name: str, image: DockerImage, node: NodeSeen, launch: Launch) -> list[str]:
     """Why this very image cannot run the launch: its entrypoint doubles the command, its user cannot read a secret."""
-    found = []
+    reasons = []
     try:
         container.entrypoint(spec, image.get("entrypoint") or (), launch.argv)
     except ConfigError as error:
-        found.append(f"{name}: {error.what}: {error.found}; {error.next}")
+        reasons.append(f"{name}: {error.what}: {error.found}; {error.next}")
     if spec.secrets and (reader := _cannot_read(image, node)):
-        found.append(
+        reasons.append(
             f"{name}: {reader} cannot read the secrets in /run/secrets ({', '.join(spec.secrets)}), which are"
             f" {node.get('user') or 'the login'}'s alone: use an image that starts as root, or leave serve.secrets out"
         )
-    return found
+    return reasons
 
 
 def _cannot_read(image: DockerImage, node: NodeSeen) -> str:
@@ -159,35 +159,35 @@ def _cannot_read(image: DockerImage, node: NodeSeen) -> str:
 
 def before_stop(spec: LaneSpec, launches: tuple[tuple[Rank, Launch], ...], nodes: Mapping[str, NodeSeen]) -> list[str]:
     """What is known only once the image is on the nodes, right before the lane that runs is stopped."""
-    found = []
+    reasons = []
     for rank, launch in launches if spec.runtime == "docker" else ():
         node = nodes[rank.node]
         image = _image(spec, node)
-        found += of_image(spec, rank.node, image, node, launch) if image else []
-    return found
+        reasons += of_image(spec, rank.node, image, node, launch) if image else []
+    return reasons
 
 
 def consistency(spec: LaneSpec, nodes: Mapping[str, NodeSeen]) -> list[str]:
     """What differs between the ranks and must not, right before the launch: the image by key and layers, the driver."""
-    found = []
+    reasons = []
     drivers = {name: str(fact.get("driver") or "") for name, fact in nodes.items()}
     if len(set(drivers.values())) > 1:
-        found.append(f"GPU drivers differ: {_by_value(drivers)}")
+        reasons.append(f"GPU drivers differ: {_by_value(drivers)}")
     if spec.runtime != "docker":
-        return found
+        return reasons
     images = {name: _image(spec, fact) for name, fact in nodes.items()}
     gone = [name for name, image in images.items() if not image]
     if gone:
-        return [*found, f"image {spec.image} is not on {', '.join(gone)}"]
+        return [*reasons, f"image {spec.image} is not on {', '.join(gone)}"]
     there = {name: image for name, image in images.items() if image}
     keys = {name: str((image.get("labels") or {}).get(KEY, "none"))[:12] for name, image in there.items()}
     layers = {name: ",".join(image.get("layers") or ()) for name, image in there.items()}
     if len(set(keys.values())) > 1:
-        found.append(f"image {spec.image} has different keys: {_by_value(keys)}")
+        reasons.append(f"image {spec.image} has different keys: {_by_value(keys)}")
     if len(set(layers.values())) > 1:
         shown = {name: _layers(text) for name, text in layers.items()}
-        found.append(f"image {spec.image} has different layers: {_by_value(shown)}")
-    return found
+        reasons.append(f"image {spec.image} has different layers: {_by_value(shown)}")
+    return reasons
 
 
 def _layers(text: str) -> str:

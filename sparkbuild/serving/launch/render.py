@@ -155,9 +155,9 @@ def _refuse_unstartable(spec: LaneSpec, argv: tuple[str, ...], env: Mapping[str,
     for what, (written, text) in texts.items():
         size = len(text.encode(errors="replace"))
         if not text or "\0" in text or size >= _LONGEST:
-            found = "nothing" if not text else "the character NUL in it" if "\0" in text else f"{size} bytes"
+            problem = "nothing" if not text else "the character NUL in it" if "\0" in text else f"{size} bytes"
             wanted = f"a text of less than {_LONGEST} bytes, the most that Linux hands to a program at once"
-            error = TemplateError(f"{what} cannot be handed to a program", where=where, found=found, wanted=wanted)
+            error = TemplateError(f"{what} cannot be handed to a program", where=where, found=problem, wanted=wanted)
             error.next, error.text = "put what is long into a file of the recipe, and name that", written
             if not text:
                 error.wanted, error.next = "the name or the path of a program", ""
@@ -165,9 +165,11 @@ def _refuse_unstartable(spec: LaneSpec, argv: tuple[str, ...], env: Mapping[str,
 
 
 def _origins(derived: dict[str, Derived], set_by_recipe: dict[str, str]) -> dict[str, str]:
-    found = {name: one.origin for name, one in derived.items() if name not in set_by_recipe}
-    found |= {name: f"serve.env, instead of {one.value}" for name, one in derived.items() if name in set_by_recipe}
-    return found
+    origins = {name: value.origin for name, value in derived.items() if name not in set_by_recipe}
+    origins |= {
+        name: f"serve.env, instead of {value.value}" for name, value in derived.items() if name in set_by_recipe
+    }
+    return origins
 
 
 def _mounts(spec: LaneSpec, rank: Rank, values: Mapping[str, object], where: str) -> tuple[Bind, ...]:

@@ -71,15 +71,15 @@ def stop_lane(
 
 def failure(recipe: str, done: tuple[Stopped, ...]) -> SparkbuildError | None:
     """One error for all nodes on which it may still run."""
-    errors = [one for one in done if one.error is not None]
+    errors = [end for end in done if end.error is not None]
     if not errors:
         return None
     if len(done) == 1 and errors[0].error is not None:
         return errors[0].error
-    stopped = [one.node for one in done if one.error is None]
+    stopped = [end.node for end in done if end.error is None]
     return NodeError(
-        f"lane {recipe} may still run on {', '.join(one.node for one in errors)}",
-        found="\n".join(f"{one.node}: {one.error}" for one in errors),
+        f"lane {recipe} may still run on {', '.join(end.node for end in errors)}",
+        found="\n".join(f"{end.node}: {end.error}" for end in errors),
         wanted=f"all nodes; it does not run on {', '.join(stopped)}" if stopped else "all nodes",
         next=f"doit stop:{recipe} again, when they can be reached",
     )

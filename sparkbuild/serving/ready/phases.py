@@ -56,9 +56,9 @@ def phase_of(line: str) -> Phase | None:
     text = line[-2000:]  # a progress bar that is written over and over is one long line; its end counts
     bars = list(_BAR.finditer(text))
     counted = [(bars[-1], name) for pattern, name in _COUNTED if bars and pattern.search(text)]
-    counted += [(found, "ranks joined") for pattern in _JOINED for found in pattern.finditer(text)]
-    for found, name in counted[-1:]:
-        done, total = int(found[1]), int(found[2])
+    counted += [(match, "ranks joined") for pattern in _JOINED for match in pattern.finditer(text)]
+    for match, name in counted[-1:]:
+        done, total = int(match[1]), int(match[2])
         if total > 0 and done <= total:
             return Phase(name, done, total)
     return next((Phase(name) for pattern, name in _NAMED if pattern.search(text)), None)
