@@ -281,10 +281,9 @@ OTHERS = [LAYERS[:1], [LAYERS[0], "sha256:" + "9" * 64], ["sha256:" + "8" * 64, 
 
 def test_a_layer_counts_only_on_top_of_the_same_ones() -> None:
     class Engine:
-        def get(self, _path: str) -> Any:
+        def images(self, *, every: bool) -> Any:
+            assert every
             return [{"Id": f"sha256:{index}"} for index in range(len(OTHERS))]
-
-        rows = get
 
         def image(self, name: str) -> Any:
             return {"RootFS": {"Layers": OTHERS[int(name)]}}

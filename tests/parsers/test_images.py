@@ -113,7 +113,7 @@ class Mute(Reporter):
 
 @given(events=st.lists(st.sampled_from(EVENTS).flatmap(json_like), max_size=4))
 def test_what_docker_says_of_a_pull(folder: Path, events: list[bytes]) -> None:
-    told = bydigest._Told(Mute())
+    told = bydigest._PullProgress(Mute())
     with unix(str(folder / "docker.sock"), answer(b"\r\n".join(events))) as place, bounded(DockerdError):
         DockerWork(place).pull("x", "y", told.event)
 
