@@ -64,7 +64,7 @@ def test_a_server_of_plain_files(repo: Repo, tmp_path: Path):
         first = repo.git("rev-parse", "v1^{commit}")
         found = pinned(tmp_path, url, "main", first)
         assert (found["tree"], found["told"]) == (repo.tree(), "what is new cannot be told")
-        assert ask(tmp_path, "check", url, commit=first).last["tree"] == repo.tree(first)
+        assert ask(tmp_path, "check", url, commit=first, ref="").last["tree"] == repo.tree(first)
 
 
 def test_no_such_ref(repo: Repo, tmp_path: Path):
