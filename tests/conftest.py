@@ -1,17 +1,19 @@
-"""Fixtures shared by all tests: the real engine, harness and model, made once per run (see tests/engine.py)."""
+"""Shared by all tests: their layers, and the engine, harness and model, made once per run (see tests/engine.py)."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests import engine as real
+from tests import engine as real, layers
 from tests.rack import engines
+
+TESTS = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +26,58 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("SPARKBUILD_CALLED_AS", None)
     if name := config.getoption("--engine"):
         os.environ[engines.VARIABLE] = name
+    if _room_in_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")  # where pytest makes the tmp_path of tests
+
+
+def _room_in_memory() -> bool:
+    """4 GB free in memory's file system, which is what all tests take, and as much again for what they start."""
+    try:
+        disk, memory = os.statvfs("/dev/shm"), Path("/proc/meminfo").read_text()
+    except OSError:
+        return False
+    left = int(memory.partition("MemAvailable:")[2].split()[0]) << 10
+    return disk.f_bavail * disk.f_frsize > 4 << 30 and left > 8 << 30
+
+
+def _layer(path: Path) -> str:
+    return layers.layer(str(path.relative_to(TESTS)))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m unit` does not even import what is in another layer."""
+    asked = layers.only(["-m", config.option.markexpr])
+    other = bool(asked) and collection_path.name.startswith("test_") and _layer(collection_path) != asked
+    return True if other else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with the layer of its file, before `-m` is looked at."""
+    for item in items:
+        item.add_marker(_layer(item.path))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test of the layer `unit`, its fixtures too, starts no process."""
+    if item.get_closest_marker(layers.UNIT) is None:
+        return (yield)
+    with layers.no_process() as refused:
+        item.stash[_REFUSED] = refused
+        return (yield)
+
+
+_REFUSED = pytest.StashKey[list[str]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """One that was refused, and somebody made nothing of it, counts too."""
+    result = yield
+    if refused := item.stash.get(_REFUSED, []):
+        pytest.fail(f"a test of the layer unit started {', '.join(refused)}: tests/layers.py says what is in which")
+    return result
 
 
 def pytest_report_header() -> str:

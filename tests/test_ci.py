@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import tomli
 
+from tests import layers
+
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if path.is_file())
 
@@ -50,7 +52,7 @@ def test_an_unknown_step_is_refused() -> None:
 def test_a_landing_leaves_out_the_long_tests_and_nothing_else() -> None:
     options = tomli.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
     assert "not long" in options["addopts"]
-    assert [marker.partition(":")[0] for marker in options["markers"]] == ["long"]
+    assert [marker.partition(":")[0] for marker in options["markers"]] == ["long", *layers.LAYERS]
 
 
 def test_every_docker_test_of_the_rack_runs_on_all_engines() -> None:
