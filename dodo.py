@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sparkbuild.app.session import Session
+from sparkbuild.app.opened import Opened
 from sparkbuild.plugin.tasks import *  # noqa: F403 - doit finds tasks by name in this module
 from sparkbuild.plugin.tasks import Proc, config
 
@@ -17,7 +17,7 @@ _TEXT = {"type": str, "default": ""}
 class Tests(Proc):
     """pytest, with the options of the task before its arguments."""
 
-    def work(self, here: Session, log: Path) -> None:
+    def work(self, here: Opened, log: Path) -> None:
         """See Proc."""
         options = self.task.options
         mark = f"{options['mark']} and not long" if options["mark"] in _LAYERS else options["mark"]

@@ -48,8 +48,9 @@ class Node:
         assert call("stop", request, shim=self.shim).code == 0
 
     def everything(self) -> dict[str, bytes]:
-        """Every file that there is, by its path in the store or the memory."""
+        """Every file that there is, but locks, by its path in the store or the memory."""
         found = [path for top in (self.store, self.memory) for path in top.rglob("*") if path.is_file()]
+        found = [path for path in found if path.suffix != ".lock"]
         return {str(path.relative_to(self.store.parent)): path.read_bytes() for path in found}
 
 

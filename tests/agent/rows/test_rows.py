@@ -69,7 +69,7 @@ def test_names_sizes_and_ranges(tmp_path: Path) -> None:
     ]
     assert found.about["layers"] == {"1": [6468, 12937], "14": [7514, 15029]}
     about = found.about["tables"]["1"]
-    assert about["ranges"] == [[0, 6468], [6468, 12937], [12937, 19405], [19405, 25874]]
+    assert about["ranges"] == [(0, 6468), (6468, 12937), (12937, 19405), (19405, 25874)]
     assert about["bytes"] == [4096 + 264 * (hi - lo) for lo, hi in about["ranges"]]
     assert (about["shard"], about["rows"]) == ("model-00003-of-00004.safetensors", 25874)
     path = made.folder / about["shard"]
