@@ -27,7 +27,7 @@ from sparkbuild.core.runlog import RunLog
 from sparkbuild.core.state import Made, StateStore
 from sparkbuild.nodes.cluster import Nodes, Place
 from sparkbuild.nodes.facts import Observer
-from sparkbuild.nodes.local.ahead import Ahead
+from sparkbuild.nodes.local.process import Popen
 from sparkbuild.serving import places
 from sparkbuild.workspace.load import load
 
@@ -52,13 +52,13 @@ _NAMED_AFTER = {"lock": "locks", "repro": "images"}  # tasks that are no goals
 class Session:
     """What the commands and actions of one run share. Making one reads the workspace and looks at no node."""
 
-    def __init__(self, root: Path, ahead: Ahead | None = None) -> None:
+    def __init__(self, root: Path, begun: Popen | None = None) -> None:
         self.root = root
         self.workspace = load(root)
         config = self.workspace.config
         places = {name: Place(**msgspec.structs.asdict(node)) for name, node in config.nodes.items()}
         fabrics = dict.fromkeys(cluster.fabric for cluster in config.clusters.values() if cluster.fabric)
-        self.nodes = Nodes(root, places, ahead, tuple(fabrics))
+        self.nodes = Nodes(root, places, begun, tuple(fabrics))
         self.goals: Goals = assemble(self.workspace)
         benches = any(recipe.spec.bench for recipe in self.workspace.recipes.values())
         self.pools = Pools({**_POOLS, **dict.fromkeys(config.nodes, 1), **config.pools})
@@ -320,11 +320,11 @@ def _may_lack(name: str, folder: str, broken: str) -> bool:
 _sessions: dict[Path, Session] = {}
 
 
-def session(root: Path | None = None, ahead: Ahead | None = None) -> Session:
+def session(root: Path | None = None, begun: Popen | None = None) -> Session:
     """The session of a workspace (the current folder's: doit changes to the dodo file's folder before loading)."""
     where = (root or Path.cwd()).resolve()
     if where not in _sessions:
-        _sessions[where] = Session(where, ahead)
+        _sessions[where] = Session(where, begun)
     return _sessions[where]
 
 
