@@ -242,7 +242,7 @@ def test_put_of_something_else(node: Node, root: Path, source: Path) -> None:
 
 
 def test_put_that_is_cut_off_goes_on(node: Node, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparkbuild.nodes.ssh import agent as ssh  # noqa: PLC0415
+    from sparkbuild.nodes.rpc import agent as rpc  # noqa: PLC0415
 
     class LeaveError(Exception):
         pass
@@ -254,7 +254,7 @@ def test_put_that_is_cut_off_goes_on(node: Node, root: Path, source: Path, monke
     with reached(root, {"dgx1": place(node)}) as nodes:
         agent = nodes.agent("dgx1")
         with monkeypatch.context() as patched:
-            patched.setattr(ssh, "pieces", some)
+            patched.setattr(rpc, "pieces", some)
             with pytest.raises(LeaveError):
                 agent.put("a/w.bin", str(source), sha256(source))
         wait_for_agents(node, 0, "put")

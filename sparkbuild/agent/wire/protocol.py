@@ -2,8 +2,8 @@
 
 Events: {"event": "progress", "phase", "bytes", "total"} at least twice a second while bytes move, {"event": "log",
 "text"}, and at the end {"event": "result", ...} or {"event": "error", "kind", "what", "where", "found", "wanted",
-"next"}. Exit code 0 with a result, 1 with an error. The agent ends when its stdin closes, so that nothing
-works on after its caller is gone.
+"next"}. Exit code 0 with a result, 1 with an error. A verb ends when its stdin closes, so that nothing works on after
+its caller is gone. That stdin and stdout are those of one request; how many share a channel is in frames.
 """
 
 from __future__ import annotations
