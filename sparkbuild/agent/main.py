@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None, line: bytes = b"") -> int:
         request = _read_request(line)
         module = _module(verb)
         if not getattr(module, "OWNS_STDIN", False):
-            end_with_stdin(request.get("patience"))
+            end_with_stdin()
         result = module.run(request, reporter)
     except AgentError as error:
         reporter.emit("error", **error.fields)

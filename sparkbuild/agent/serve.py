@@ -159,7 +159,9 @@ class Server:
     # -- what the caller says --------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        data = os.read(0, 4 * PIECE)
+        data = _read(0, 4 * PIECE)
+        if data is None:
+            return
         if not data:
             self._caller_is_gone()
             return

@@ -20,11 +20,10 @@ class _Placed(TypedDict):
 
 class Placed(_Placed, total=False):
     """What the connection adds to every question: the node's store, absolute, and docker's socket ("": the usual one);
-    over ssh also `remote`, and after how many seconds without a word the agent takes its caller for gone.
+    over ssh also `remote`.
     """
 
     remote: bool
-    patience: float
 
 
 class _Absent(TypedDict):
@@ -43,7 +42,7 @@ class Absent(_Absent, total=False):
 
 class Verb(str, Generic[Ask_contra, Told_co]):
     """A verb of the agent: its name, and the TypedDict of its result. What the caller asks lacks what the connection
-    adds: `store`, `docker`, and over ssh `patience` and `remote`.
+    adds: `store`, `docker`, and over ssh `remote`.
     """
 
     __slots__ = ("result",)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -17,6 +16,10 @@ from sparkbuild.core.interrupt import cancel
 _POLL = 0.2  # seconds between two looks whether the run was told to stop
 LONGEST = 64 << 20  # bytes of one line
 Check = Callable[[], None]
+
+
+def _number(text: bytes) -> int:
+    return int(text) if text.removeprefix(b"-").isdigit() and len(text) < 10 else -1  # noqa: PLR2004
 
 
 class Pipes(Protocol):
@@ -58,7 +61,8 @@ class Request:
         self._inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._rest = b""
         self._used = 0  # bytes that the agent was not told of
-        self._room = WINDOW
+        self._room = WINDOW  # bytes of its stdin that the agent will take
+        self._owed = WINDOW  # bytes of its stdout that we will take
         self._changed = threading.Condition()
         self.over = False  # it has ended, though not all of its output is used
         self._cut = False  # with the agent, and not by itself
@@ -67,17 +71,19 @@ class Request:
     # -- by the thread that receives -------------------------------------------------------------------------------
 
     def told(self, said: Frame) -> None:
-        """Take a frame of it."""
-        if said.word == "out":
+        """Take a frame of it. What comes beyond the window is of no agent of ours, and dropped."""
+        if said.word == "out" and len(said.data) <= self._owed:
+            with self._changed:
+                self._owed -= len(said.data)
             self._inbox.put(said.data)
         elif said.word == "err":
             self.said = said.data.decode(errors="replace")
         elif said.word == "took":
             with self._changed:
-                self._room += int(said.data)
+                self._room += _number(said.data)
                 self._changed.notify_all()
         elif said.word == "exit":
-            self.code = int(said.data)
+            self.code = _number(said.data)
             self.end()
 
     def cut(self, code: int, said: str) -> None:
@@ -94,19 +100,14 @@ class Request:
 
     # -- what it says ----------------------------------------------------------------------------------------------
 
-    def receive(self, check: Check, size: int = PIECE, until: float | None = None) -> bytes:
-        """At most so many bytes of its stdout, b"" at the end. TimeoutError when that time is over. NodeError when the
-        way to the node broke.
-        """
+    def receive(self, check: Check, size: int = PIECE) -> bytes:
+        """At most so many bytes of its stdout, b"" at the end. NodeError when the way to the node broke."""
         while not self._rest and not self.ended:
             check()
             try:
-                data = self._inbox.get(timeout=_POLL)
+                self._use(self._inbox.get(timeout=_POLL))
             except queue.Empty:
-                if until is not None and time.monotonic() > until:
-                    raise TimeoutError from None
                 continue
-            self._use(data)
         taken, self._rest = self._rest[:size], self._rest[size:]
         if not taken:
             check()
@@ -121,6 +122,8 @@ class Request:
         self._rest = data
         self._used += len(data)
         if self._used >= WINDOW // 4:
+            with self._changed:
+                self._owed += self._used
             self.process.put(self._number, "took", str(self._used))
             self._used = 0
 

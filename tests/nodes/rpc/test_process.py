@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from sparkbuild.agent.wire.frames import PIECE, WINDOW, Frame, Frames, frame
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.nodes.local import process
 from sparkbuild.nodes.local.agent import LocalAgent
+from sparkbuild.nodes.rpc.process import AgentProcess, no_check
 from tests.workspace_tool import is_alive, until
 
 # verbs that do to their process what no other may notice
@@ -259,7 +260,63 @@ def test_noise_without_end_is_not_kept() -> None:
     assert len(frames._rest) < 20_000
 
 
-def timed(work: Callable[[], Any]) -> float:
-    began = time.monotonic()
-    work()
-    return time.monotonic() - began
+@given(st.lists(st.one_of(st.binary(max_size=80), st.sampled_from([WHOLE, b"=1 out 3\n", b"=9", b" 5\n", b"\n"]))))
+def test_whatever_comes_is_taken(pieces: list[bytes]) -> None:
+    frames = Frames()
+    for one in (one for piece in pieces for one in frames.feed(piece)):
+        assert len(one.data) <= PIECE
+    assert len(frames._rest) <= PIECE + 100
+
+
+class Wire:
+    """Pipes whose other end says what the test wants."""
+
+    def __init__(self, *said: bytes) -> None:
+        self.sent = b""
+        self._said = iter(said)
+        self._asked = threading.Event()
+
+    def send(self, data: bytes) -> bool:
+        self.sent += data
+        if b" run " in self.sent:
+            self._asked.set()
+        return True
+
+    def end_input(self) -> None:
+        pass
+
+    def receive(self) -> bytes:
+        self._asked.wait(10)
+        return next(self._said, b"")
+
+    def ending(self) -> tuple[int, str]:
+        return 7, "bye"
+
+    def lost(self) -> NodeError | None:
+        return None
+
+    def close(self) -> None:
+        self._asked.set()
+
+
+def test_an_agent_that_says_more_than_it_may() -> None:
+    """What we keep of a node's answer is bounded, whatever it sends."""
+    piece = frame(1, "out", b"x" * PIECE)
+    wire = Wire(*[piece] * 100, frame(1, "took", "x") + frame(1, "exit", "not a number") + frame(2, "out", b"nobody"))
+    running = AgentProcess("dgx1", wire).begin("facts")
+    until(lambda: running.over)
+    assert sum(map(len, running.lines(no_check))) == WINDOW
+    assert running.code == -1
+    assert frame(1, "run", "facts") in wire.sent
+
+
+def test_a_request_of_an_agent_that_ended() -> None:
+    agent = AgentProcess("dgx1", Wire(frame(1, "out", b"half")))
+    first = agent.begin("facts")
+    assert list(first.lines(no_check)) == [b"half"]
+    assert (first.code, first.said) == (7, "bye")
+    assert not agent.alive
+    second = agent.begin("facts")
+    assert not second.send(b"x", no_check)
+    assert list(second.lines(no_check)) == []
+    assert (second.code, second.said) == (7, "bye")
