@@ -19,7 +19,7 @@ Check = Callable[[], None]
 
 
 def _number(text: bytes) -> int:
-    return int(text) if text.removeprefix(b"-").isdigit() and len(text) < 10 else -1  # noqa: PLR2004
+    return int(text) if text.removeprefix(b"-").isdigit() and len(text) < 10 else -1
 
 
 class Pipes(Protocol):
