@@ -285,9 +285,9 @@ class Server:
             self._caller_is_gone()
 
     def _stop(self, request: _Request, grace: float) -> None:
-        """A verb ends when its stdin does; one that does not is killed."""
-        request.waiting.clear()
-        request.close("stdin")
+        """A verb ends when its stdin does, behind what was sent of it; one that does not is killed."""
+        request.at_end = True
+        self._write(request)
         request.killed_at = min(request.killed_at, time.monotonic() + grace)
         request.room = 1 << 62  # nobody reads it any more
 
