@@ -1,4 +1,4 @@
-"""Entry of the agent: `python -I agent VERB`, the request on stdin."""
+"""Entry of the agent: `python -I agent VERB`, the request on stdin; with `serve`, many requests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from sparkbuild.agent import serve
+from sparkbuild.agent.wire.frames import SERVE
 from sparkbuild.agent.wire.protocol import AgentError, Reporter, end_with_stdin
 
 # verb -> module of this folder; each module has run(request, reporter) -> result fields
@@ -48,8 +51,9 @@ VERBS = {
 }
 
 
-def _read_request(data: bytes) -> dict[str, Any]:
+def _read_request(line: bytes) -> dict[str, Any]:
     # from the descriptor: a buffered reader would swallow what `end_with_stdin` waits for
+    data = bytearray(line)
     while not data.endswith(b"\n"):
         block = os.read(0, 65536)
         if not block:
@@ -67,6 +71,22 @@ def _module(verb: str) -> ModuleType:
     return importlib.import_module(f"sparkbuild.agent.{VERBS[verb]}")
 
 
+def _alone(verb: str) -> int:
+    code = main([verb])
+    sys.stdout.flush()
+    return code
+
+
+def _load(words: Sequence[str]) -> None:
+    """Import the module of a verb, and those of what it is asked to look at."""
+    try:
+        module = _module(words[0])
+        for scheme in words[1:]:
+            importlib.import_module(f"sparkbuild.agent.{module.OBSERVERS[scheme]}")
+    except BaseException:  # noqa: BLE001 - the request that needs it says so
+        return
+
+
 def main(argv: list[str] | None = None, line: bytes = b"") -> int:
     """Run one verb; returns the exit code. `line` is the request where it was read already, b"" to read it now.
 
@@ -74,6 +94,8 @@ def main(argv: list[str] | None = None, line: bytes = b"") -> int:
     None has said all that there is to say.
     """
     verb = (sys.argv[1:] if argv is None else argv)[0]
+    if verb == SERVE:
+        return serve.run(line, _alone, _load)
     os.umask(os.umask(0o022) | 0o022)  # with 000 others could write to the store, and put links into it
     reporter = Reporter()
     request: dict[str, Any] = {}
@@ -81,7 +103,7 @@ def main(argv: list[str] | None = None, line: bytes = b"") -> int:
         request = _read_request(line)
         module = _module(verb)
         if not getattr(module, "OWNS_STDIN", False):
-            end_with_stdin(request.get("patience"))
+            end_with_stdin()
         result = module.run(request, reporter)
     except AgentError as error:
         reporter.emit("error", **error.fields)

@@ -14,8 +14,9 @@ import msgspec
 from sparkbuild.agent.wire.nodes import LISTENER, ListenerAsk
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.nodes.ask import look
+from sparkbuild.nodes.local import process
 from sparkbuild.nodes.local.agent import LocalAgent
-from sparkbuild.nodes.local.ahead import Ahead
+from sparkbuild.nodes.local.process import Popen
 from sparkbuild.nodes.rpc.connection import Connection
 from sparkbuild.nodes.ssh.config import Target, Targets
 
@@ -51,11 +52,11 @@ class Nodes:
     """
 
     def __init__(
-        self, root: Path, places: Mapping[str, Place], ahead: Ahead | None = None, fabrics: Sequence[str] = ()
+        self, root: Path, places: Mapping[str, Place], begun: Popen | None = None, fabrics: Sequence[str] = ()
     ) -> None:
         self.fabrics = tuple(fabrics)  # networks that nodes talk to each other over, before any other that they share
         self._root = root
-        self._ahead = ahead
+        self._begun = begun  # an agent of this machine that was started early, until it is used
         self._places = dict(places)
         self._agents: dict[str, Connection] = {}
         self._dockers: dict[str, docker.DockerClient] = {}
@@ -94,14 +95,18 @@ class Nodes:
                 return self._agents[node]
             if place.connection == "local":
                 self._refuse_open(node)
-                self._agents[node] = LocalAgent(node, self.store(node), self._ahead, docker=place.docker)
-                self._ahead = None  # the first node's: one shortcut is what one machine needs
+                self._agents[node] = LocalAgent(node, self.store(node), self._take_begun, docker=place.docker)
                 return self._agents[node]
         from sparkbuild.nodes.ssh.agent import SshAgent  # noqa: PLC0415 - costs paramiko
 
         made = SshAgent(node, self.store(node), self.link(node), python=place.python, docker=place.docker)
         with self._guard:
             return self._agents.setdefault(node, made)
+
+    def _take_begun(self) -> Popen | None:
+        with self._guard:
+            begun, self._begun = self._begun, None
+        return begun
 
     def _refuse_open(self, node: str) -> None:
         """Raise NodeError when others may change what lies in a store of this machine. One in the workspace is as open
@@ -218,6 +223,7 @@ class Nodes:
             agent.close()
         if network is not None:
             network.close()
+        process.end(self._take_begun())
 
 
 def _url(host: str, port: int) -> str:

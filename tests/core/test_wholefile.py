@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from sparkbuild.core import wholefile
-from sparkbuild.nodes.local.ahead import Ahead
 from sparkbuild.nodes.ssh import hostkeys
 from sparkbuild.nodes.ssh.hostkeys import HostKey
 from sparkbuild.workspace.files import wholefile as workspacefile
@@ -81,14 +80,6 @@ def test_in_a_folder_of_somebody_only_what_was_to_become_this_file_goes(tmp_path
     (tmp_path / "known_hosts.71.tmp").write_text("left")
     hostkeys.record(str(tmp_path / "known_hosts"), "dgx1", HostKey("ssh-ed25519", "a2tr" * 10))
     assert "known_hosts.71.tmp" not in names(tmp_path)
-
-
-def test_a_question_that_was_being_kept(tmp_path: Path) -> None:
-    folder = tmp_path / "ahead"
-    folder.mkdir()
-    (folder / "0123.71.tmp").write_text("left")
-    Ahead(str(folder), ["plan"], lambda _question: b"").remember(b"question")
-    assert len(names(folder)) == 1
 
 
 def test_many_threads_write_one_file(tmp_path: Path) -> None:

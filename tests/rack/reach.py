@@ -52,11 +52,9 @@ def endless(node: Node) -> None:
 
 
 def agents(node: Node, verb: str = "fetch") -> list[str]:
-    """The pids of agents at work on a node."""
-    lines = node.run(["ps", "-eo", "pid,args"]).out.splitlines()
-    return [
-        line.split()[0] for line in lines if "-I -S -c" in line and line.split()[-1] == verb and "sh -c" not in line
-    ]
+    """The pids of what is at work on a node with a verb."""
+    lines = node.run(["ps", "-eo", "pid,comm"]).out.splitlines()
+    return [line.split()[0] for line in lines if line.split()[1:] == ["agent", verb]]
 
 
 def wait_for_agents(node: Node, count: int, verb: str = "fetch", timeout: float = 15) -> None:

@@ -123,6 +123,26 @@ def test_one_that_is_damaged_is_sent_again(node: Node, root: Path, pushes: list[
     assert len(pushes) == 2
 
 
+def test_another_version_is_another_process(
+    node: Node, root: Path, pushes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent of an older version that still runs goes on beside the one of this version."""
+    cached = (pack.name, pack.archive)
+    newer = sorted([*pack._sources(), ("sparkbuild/agent/newer.py", b"")])
+    with reached(root, {"dgx1": place(node)}) as older:
+        assert older.agent("dgx1").call("facts", LOOK) == NOTHING
+        with monkeypatch.context() as patched:
+            patched.setattr(pack, "_sources", lambda: newer)
+            for one in cached:
+                one.cache_clear()
+            assert look(root, place(node)) == NOTHING
+        for one in cached:
+            one.cache_clear()
+        assert older.agent("dgx1").call("facts", LOOK) == NOTHING
+    assert len(pushes) == 2
+    assert len(os.listdir(node.path(f"{STORE}/agent"))) == 2
+
+
 def test_old_versions_go_those_in_use_stay(node: Node, root: Path) -> None:
     folder = f"{STORE}/agent"
     for age, name in enumerate(["a", "b", "c", "d", "e"]):
@@ -242,7 +262,7 @@ def test_put_of_something_else(node: Node, root: Path, source: Path) -> None:
 
 
 def test_put_that_is_cut_off_goes_on(node: Node, root: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparkbuild.nodes.ssh import agent as ssh  # noqa: PLC0415
+    from sparkbuild.nodes.rpc import agent as rpc  # noqa: PLC0415
 
     class LeaveError(Exception):
         pass
@@ -254,7 +274,7 @@ def test_put_that_is_cut_off_goes_on(node: Node, root: Path, source: Path, monke
     with reached(root, {"dgx1": place(node)}) as nodes:
         agent = nodes.agent("dgx1")
         with monkeypatch.context() as patched:
-            patched.setattr(ssh, "pieces", some)
+            patched.setattr(rpc, "pieces", some)
             with pytest.raises(LeaveError):
                 agent.put("a/w.bin", str(source), sha256(source))
         wait_for_agents(node, 0, "put")

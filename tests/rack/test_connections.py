@@ -511,7 +511,7 @@ def test_a_stop_of_the_run_ends_the_call_but_not_one_that_cleans_up(
     node = wire.nodes[0]
     endless(node)
     stop = interrupt.Cancel()
-    monkeypatch.setattr("sparkbuild.nodes.ssh.command.cancel", stop)
+    monkeypatch.setattr("sparkbuild.nodes.rpc.agent.cancel", stop)
     with reached(root, {"dgx1": place(node)}) as nodes:
         nodes.agent("dgx1").call("facts", LOOK)
         made = nodes.link("dgx1").transport()

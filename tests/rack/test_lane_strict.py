@@ -10,9 +10,10 @@ from tests.rack.strict import firewall, sshd
 pytestmark = pytest.mark.usefixtures("possible")
 
 
-def test_from_health_to_stop_with_one_session_at_a_time(lanes: Lanes) -> None:
+@pytest.mark.parametrize("sessions", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_from_health_to_stop_with_few_sessions_at_a_time(lanes: Lanes, sessions: int) -> None:
     first, second = lanes.nodes
-    with sshd(first, "MaxSessions 1"), sshd(second, "MaxSessions 1"):
+    with sshd(first, f"MaxSessions {sessions}"), sshd(second, f"MaxSessions {sessions}"):
         assert "pair: 2/2 online" in lanes.ok("health:pair").out
         lanes.ok("sync:demo-ranks")
         lanes.ok(f"stage:{RECIPE}")

@@ -101,7 +101,7 @@ def test_a_proxy_goes_on_when_the_run_is_told_to_stop(
     root: Path, home: Path, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = interrupt.Cancel()
-    monkeypatch.setattr("sparkbuild.nodes.ssh.command.cancel", stop)
+    monkeypatch.setattr("sparkbuild.nodes.rpc.agent.cancel", stop)
     (tmp_path / "pipe.py").write_text(PIPE)
     config(home, f"HostName {node.address}", f"ProxyCommand python3 {tmp_path}/pipe.py %h %p")
     with reached(root, {"dgx1": place(node, address="")}) as nodes:

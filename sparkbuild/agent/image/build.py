@@ -35,7 +35,7 @@ def run(request: BuildRequest, reporter: Reporter) -> BuildResult:
     """
     with (
         locked(os.path.join(request["store"], "archives", request["name"], ".build"), f"image {request['name']}"),
-        stoppable(request.get("patience")),
+        stoppable(),
     ):
         return _Build(request, reporter).run()
 

@@ -33,7 +33,7 @@ def run(request: ReproRequest, reporter: Reporter) -> ReproResult:
     """Build it twice, and compare. Errors: as of `build`."""
     with (
         locked(os.path.join(request["store"], "archives", request["name"], ".build"), f"image {request['name']}"),
-        stoppable(request.get("patience")),
+        stoppable(),
     ):
         engine = DockerWork(request["docker"] or SOCKET, timeout=3600.0)
         check_engine(request)

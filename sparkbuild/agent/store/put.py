@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.store.kept import keep, resumed
-from sparkbuild.agent.wire.protocol import AgentError, Reporter, heard
+from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.store import Bytes, PutRequest
@@ -36,7 +36,7 @@ def run(request: PutRequest, reporter: Reporter) -> Bytes:
         with os.fdopen(fd, "r+b", buffering=0) as file:
             digest, offset = resumed(file, size)
             reporter.emit("ready", offset=offset)
-            _receive(file, digest, offset, size, reporter, patience=request.get("patience"))
+            _receive(file, digest, offset, size, reporter)
             if digest.hexdigest() != request["sha256"]:
                 os.unlink(part)
                 raise AgentError(
@@ -51,10 +51,10 @@ def run(request: PutRequest, reporter: Reporter) -> Bytes:
         return {"bytes": size - offset}
 
 
-def _receive(file: Any, digest: Any, offset: int, size: int, reporter: Reporter, *, patience: float | None) -> None:
+def _receive(file: Any, digest: Any, offset: int, size: int, reporter: Reporter) -> None:
     done = offset
     while done < size:
-        block = os.read(0, min(_BLOCK, size - done)) if heard(patience) else b""
+        block = os.read(0, min(_BLOCK, size - done))
         if not block:
             os._exit(_CALLER_GONE)  # the part stays, and the next try goes on from it
         view = memoryview(block)

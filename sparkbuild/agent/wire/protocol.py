@@ -2,8 +2,8 @@
 
 Events: {"event": "progress", "phase", "bytes", "total"} at least twice a second while bytes move, {"event": "log",
 "text"}, and at the end {"event": "result", ...} or {"event": "error", "kind", "what", "where", "found", "wanted",
-"next"}. Exit code 0 with a result, 1 with an error. The agent ends when its stdin closes, so that nothing
-works on after its caller is gone.
+"next"}. Exit code 0 with a result, 1 with an error. A verb ends when its stdin closes, so that nothing works on after
+its caller is gone. That stdin and stdout are those of one request; how many share a channel is in frames.
 """
 
 from __future__ import annotations
@@ -66,26 +66,15 @@ class Reporter:
             self.emit("progress", phase=phase, bytes=done, total=total)
 
 
-def end_with_stdin(patience: float | None = None) -> None:
-    """End this process when stdin closes: the caller is gone. Copies are resumable, so a hard exit is safe. With
-    `patience`, also when nothing came for so many seconds: a caller behind a dead link closes nothing.
-    """
+def end_with_stdin() -> None:
+    """End this process when stdin closes: the caller is gone. Copies are resumable, so a hard exit is safe."""
 
     def watch() -> None:
         # os.read on the descriptor, not sys.stdin: a thread inside sys.stdin's lock aborts the interpreter at exit
-        while heard(patience) and os.read(0, 4096):
+        while os.read(0, 4096):
             pass
         if os.getpgrp() == os.getpid():
             os.killpg(0, _SIGTERM)  # what it started (pip) ends as well; a lane has a session of its own
         os._exit(143)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def heard(patience: float | None) -> bool:
-    """Wait until stdin has something to read, or is at its end; False when neither comes in time."""
-    if patience is None:
-        return True
-    import select  # noqa: PLC0415 - not for an agent on this machine
-
-    return bool(select.select([0], [], [], patience)[0])

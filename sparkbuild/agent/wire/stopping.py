@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-from sparkbuild.agent.wire.protocol import heard
-
 GRACE = 8.0  # seconds to clean up in
 CODE = 143
 
@@ -21,7 +19,7 @@ class StoppedError(BaseException):
 
 
 @contextmanager
-def stoppable(patience: float | None) -> Iterator[None]:
+def stoppable() -> Iterator[None]:
     """Raise StoppedError in the block, which must be in the main thread, when the work is to end; then end the process.
     For verbs with OWNS_STDIN. What is started in the block belongs to this process's group and is told as well.
     """
@@ -31,7 +29,7 @@ def stoppable(patience: float | None) -> Iterator[None]:
         raise StoppedError
 
     def watch() -> None:
-        while heard(patience) and os.read(0, 4096):
+        while os.read(0, 4096):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(GRACE)

@@ -20,11 +20,10 @@ class _Placed(TypedDict):
 
 class Placed(_Placed, total=False):
     """What the connection adds to every question: the node's store, absolute, and docker's socket ("": the usual one);
-    over ssh also `remote`, and after how many seconds without a word the agent takes its caller for gone.
+    over ssh also `remote`.
     """
 
     remote: bool
-    patience: float
 
 
 class _Absent(TypedDict):

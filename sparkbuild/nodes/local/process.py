@@ -1,17 +1,19 @@
-"""The agent's process on this machine. Light to import: a question may be asked before anything else is loaded."""
+"""The agent's process on this machine. Light to import: it is started before anything else is loaded."""
 
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import IO
 
+from sparkbuild.agent.wire.frames import SELF, SERVE, frame
 from sparkbuild.core import child
+from sparkbuild.core.errors import NodeError
 
-_STEP, _PATIENCE = 0.2, 1.0  # seconds
+_BLOCK = 1 << 18  # bytes
+_ENDS, _GRACE = 1.0, 2.0  # seconds: to end with its stdin; to end when it is told to
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 # -I: nothing of the environment or the current folder decides what the agent imports. -S: no site-packages with their
@@ -28,34 +30,95 @@ os._exit(code)
 """
 
 
-def start(verb: str, *, final: bool = False) -> subprocess.Popen[bytes]:
-    """Start the agent with a verb; it waits for its request on stdin, and ends when that closes. For `final` see
-    core.child.spawn.
+Popen = subprocess.Popen[bytes]
+
+
+def begun() -> Popen | None:
+    """One that is started before it is known what it will be asked, ready for the looks of a plan. None when it cannot
+    be started, which who needs it is told.
+    """
+    try:
+        return start(load=("facts", "artifact", "staged", "export", "image", "lane"))
+    except OSError:
+        return None
+
+
+def end(process: Popen | None) -> None:
+    """End one that nobody used."""
+    if process is not None:
+        for stream in (process.stdin, process.stdout, process.stderr):
+            _close(stream)
+        child.end(process, grace=_GRACE)
+
+
+def start(*, final: bool = False, load: tuple[str, ...] = ()) -> Popen:
+    """Start an agent that takes requests until its stdin closes. `load`: what its first one most likely asks, as of
+    AgentProcess.load. It is not ended with the run: what cleans up needs it.
     """
     pipe = subprocess.PIPE
-    return child.spawn(command(verb), stdin=pipe, stdout=pipe, stderr=pipe, tethered=False, final=final)
+    process = child.spawn(
+        command(SERVE), stdin=pipe, stdout=pipe, stderr=pipe, tethered=False, final=final, lasting=True
+    )
+    with suppress(BrokenPipeError):  # it ended already: who asks it learns why
+        os.write(_fd(process.stdin), b"{}\n" + (frame(SELF, "load", " ".join(load)) if load else b""))
+    return process
 
 
-def lines(stream: IO[bytes], told_to_stop: Callable[[], bool]) -> Iterator[bytes]:
-    """What it prints, line by line, to its end. Once the run was told to stop, that end is not waited for long: an
-    agent that waits for a NAS that hangs cannot even be killed.
-    """
-    poll, rest, left = select.poll(), bytearray(), _PATIENCE
-    poll.register(stream.fileno(), select.POLLIN)
-    while left > 0:
-        if not poll.poll(_STEP * 1000):
-            left -= _STEP if told_to_stop() else 0
-            continue
-        block = os.read(stream.fileno(), 1 << 16)
-        if not block:
-            break
-        rest += block
-        if b"\n" in block:
-            whole, _, tail = bytes(rest).rpartition(b"\n")
-            rest = bytearray(tail)
-            yield from whole.split(b"\n")
-    if rest:
-        yield bytes(rest)
+class LocalPipes:
+    """See rpc.process.Pipes. Each pipe is closed by the thread that uses it."""
+
+    def __init__(self, process: Popen) -> None:
+        self._process = process
+
+    def send(self, data: bytes) -> bool:
+        """See Pipes."""
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(_fd(self._process.stdin), view) :]
+        except BrokenPipeError:
+            return False
+        return True
+
+    def end_input(self) -> None:
+        """See Pipes."""
+        _close(self._process.stdin)
+
+    def receive(self) -> bytes:
+        """See Pipes."""
+        return os.read(_fd(self._process.stdout), _BLOCK)
+
+    def ending(self) -> tuple[int, str]:
+        """See Pipes."""
+        stderr = self._process.stderr
+        said = stderr.read().decode(errors="replace") if stderr else ""
+        for stream in (stderr, self._process.stdout):
+            _close(stream)
+        try:
+            return self._process.wait(timeout=_ENDS), said
+        except subprocess.TimeoutExpired:
+            return -1, said
+
+    def lost(self) -> NodeError | None:
+        """There is no way to this machine that could break."""
+        return None
+
+    def close(self) -> None:
+        """See Pipes."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_ENDS)
+        child.end(self._process, grace=_GRACE)
+
+
+def _fd(stream: IO[bytes] | None) -> int:
+    if stream is None:
+        raise RuntimeError("an agent without pipes")
+    return stream.fileno()
+
+
+def _close(stream: IO[bytes] | None) -> None:
+    if stream is not None:
+        stream.close()
 
 
 def command(verb: str) -> list[str]:
@@ -69,24 +132,3 @@ def _site() -> str:
         if os.path.isdir(os.path.join(folder, "xxhash")):
             return folder
     return ""
-
-
-def ask_facts(question: bytes) -> bytes:
-    """All that a facts agent prints for a question; b"" when it fails (the question is then asked again, properly)."""
-    process = start("facts")
-    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
-    if stdin is None or stdout is None or stderr is None:
-        return b""
-    try:
-        stdin.write(question)
-        stdin.flush()
-        return stdout.read()
-    except (OSError, ValueError):
-        return b""
-    finally:
-        for stream in (stdin, stdout, stderr):
-            try:
-                stream.close()
-            except OSError:
-                continue
-        child.end(process, grace=2.0)

@@ -18,7 +18,7 @@ from sparkbuild.nodes.ssh.channel import Channel
 from sparkbuild.nodes.ssh.link import Link
 from sparkbuild.nodes.ssh.stream import BROKEN, hang_up
 
-PULSE = 5.0  # seconds between two signs of life to the agent
+PULSE = 5.0  # seconds between two signs of life to an agent
 PATIENCE = 60.0  # seconds without one until the agent ends itself: a dead link tells it nothing
 _POLL = 0.2  # seconds between two looks whether the run was told to stop
 FIRST = 60.0  # seconds until a command says its first line: a node that loads a model is slow, a login shell may hang
@@ -32,13 +32,11 @@ _LONGEST = 64 << 20  # bytes of one line
 class Exec:
     """A running command. Leaving the `with` block ends it: its stdin closes, and the agent ends with that.
 
-    `final`: goes on though the run was told to stop. `pulse`: line ends are sent now and then, by which the command
-    knows that somebody is here.
+    `final`: goes on though the run was told to stop.
     """
 
-    def __init__(self, link: Link, command: str, *, final: bool = False, pulse: bool = False) -> None:
-        self._final = final
-        self._pulse = pulse
+    def __init__(self, link: Link, command: str, *, final: bool = False) -> None:
+        self.final = final
         self._link = link
         self._check()
         self.channel: Channel = link.session(command)
@@ -58,18 +56,23 @@ class Exec:
     ) -> None:
         hang_up(self.channel)
 
-    def begin(self, mark: str) -> str:
+    def begin(self, mark: str, *, pulse: bool = False) -> str:
         """Read on to the line that begins with `mark`; the rest of that line, or "" when the output ended before.
-        NodeError when it does not come within `FIRST` seconds, or too much comes before it.
+        NodeError when it does not come within `FIRST` seconds, or too much comes before it. `pulse`: line ends are sent
+        meanwhile, so that a command whose request a login shell has read learns that.
         """
         end = time.monotonic() + FIRST
         size = 0
         rest = b""
         while True:
             try:
-                data = self._receive(until=end)
+                data = self.receive(until=min(end, time.monotonic() + PULSE))
             except TimeoutError:
-                raise self._no_begin(f"nothing of the agent within {FIRST:.0f} s", rest) from None
+                if time.monotonic() > end:
+                    raise self._no_begin(f"nothing of the agent within {FIRST:.0f} s", rest) from None
+                if pulse:
+                    self.send(b"\n")
+                continue
             size += len(data)
             *whole, rest = (rest + data).split(b"\n")
             for number, line in enumerate(whole):
@@ -92,7 +95,7 @@ class Exec:
         """Its output, line by line, until it ends. NodeError when the connection is lost before that."""
         pieces: list[bytes] = []
         size = 0
-        while data := self._receive():
+        while data := self.receive():
             *whole, rest = data.split(b"\n")
             for line in whole:
                 yield b"".join((*pieces, line))
@@ -108,7 +111,7 @@ class Exec:
     def line(self) -> bytes:
         """One line, and nothing of what follows it; b"" at the end."""
         line = bytearray()
-        while len(line) < _LONGEST and (data := self._receive(1)):
+        while len(line) < _LONGEST and (data := self.receive(1)):
             if data == b"\n":
                 return bytes(line) or b" "
             line += data
@@ -150,7 +153,7 @@ class Exec:
         self._drain.join(timeout=1.0)
         return self._stderr.decode(errors="replace")
 
-    def _receive(self, size: int = 1 << 16, *, until: float = math.inf) -> bytes:
+    def receive(self, size: int = 1 << 16, *, until: float = math.inf) -> bytes:
         """At most so many bytes; b"" at the end. TimeoutError when that time is over."""
         if self._rest:
             data, self._rest = self._rest[:size], self._rest[size:]
@@ -169,12 +172,8 @@ class Exec:
             return data
 
     def _read_stderr(self) -> None:
-        last = time.monotonic()
         while True:
             try:
-                if self._pulse and time.monotonic() - last > PULSE:
-                    last = time.monotonic()
-                    self.channel.send(b"\n")
                 data = self.channel.recv_stderr(1 << 14)
             except TimeoutError:
                 continue
@@ -186,10 +185,15 @@ class Exec:
             del self._stderr[:-_KEPT]
 
     def _check(self) -> None:
-        if not self._final:
+        if not self.final:
             cancel.check()
 
+    def lost(self) -> NodeError | None:
+        """Why its connection is gone, if it is."""
+        transport = self.channel.get_transport()
+        return None if transport.is_active() else self._link.lost(transport.get_exception())
+
     def _alive(self) -> None:
-        transport = self.channel.get_transport() if hasattr(self, "channel") else None
-        if transport is not None and not transport.is_active():
-            raise self._link.lost(transport.get_exception())
+        error = self.lost()
+        if error is not None:
+            raise error

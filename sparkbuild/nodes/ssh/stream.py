@@ -5,31 +5,48 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from typing import Protocol
 
 import paramiko
 
 from sparkbuild.nodes.rpc.pieces import PIECE
 
+
+class Channel(Protocol):
+    """What is joined with a socket: a channel of ssh, or a request of an agent."""
+
+    def recv(self, size: int, /) -> bytes:
+        """At most so many bytes as they come, b"" at the end."""
+
+    def sendall(self, data: bytes, /) -> None:
+        """Send all of it."""
+
+    def shutdown_write(self) -> None:
+        """Nothing more will be sent."""
+
+    def close(self) -> None:
+        """End it."""
+
+
 BROKEN = (OSError, EOFError, paramiko.SSHException)  # what a channel raises when its connection is gone
 
 
-def hang_up(channel: paramiko.Channel) -> None:
+def hang_up(channel: Channel) -> None:
     """Close a channel; fine when its connection is gone."""
     with contextlib.suppress(*BROKEN):
         channel.close()
 
 
-def joined(channel: paramiko.Channel) -> socket.socket:
+def joined(channel: Channel) -> socket.socket:
     """A socket whose other end is the channel. Ends of either direction are passed on; closing it closes the channel,
     and the loss of the connection closes it.
     """
     ours, theirs = socket.socketpair()
-    channel.settimeout(None)
     join(channel, theirs)
     return ours
 
 
-def join(channel: paramiko.Channel, other: socket.socket) -> None:
+def join(channel: Channel, other: socket.socket) -> None:
     """Copy both ways between a channel and a socket in the background, then close both."""
     down = threading.Thread(target=_down, args=(channel, other), daemon=True)
     up = threading.Thread(target=_up, args=(channel, other, down), daemon=True)
@@ -37,7 +54,7 @@ def join(channel: paramiko.Channel, other: socket.socket) -> None:
     up.start()
 
 
-def _down(channel: paramiko.Channel, other: socket.socket) -> None:
+def _down(channel: Channel, other: socket.socket) -> None:
     """From the node."""
     try:
         while data := channel.recv(PIECE):
@@ -49,7 +66,7 @@ def _down(channel: paramiko.Channel, other: socket.socket) -> None:
         other.shutdown(socket.SHUT_RDWR)
 
 
-def _up(channel: paramiko.Channel, other: socket.socket, down: threading.Thread) -> None:
+def _up(channel: Channel, other: socket.socket, down: threading.Thread) -> None:
     """To the node."""
     gone = True  # a socket that is closed with something unread is an error here, not an end
     with contextlib.suppress(*BROKEN):

@@ -21,8 +21,8 @@ from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.interrupt import handling
 from sparkbuild.core.screen import Screen, complain
 from sparkbuild.core.suggest import closest
-from sparkbuild.nodes.local.ahead import Ahead
-from sparkbuild.nodes.local.process import ask_facts
+from sparkbuild.nodes.local import process
+from sparkbuild.nodes.local.process import Popen
 from sparkbuild.plugin.adapters import streams
 from sparkbuild.plugin.adapters.dodofile import users_code
 from sparkbuild.plugin.adapters.misread import HELP, no_option, told
@@ -47,7 +47,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     def execute(self, params: Any, args: Any) -> Any:
         """See doit; every error that a user can cause is one message, never a traceback."""
         gc.disable()  # nothing made while loading is garbage; `run` turns it on again
-        ahead = self._ask_ahead(args)
+        begun = self._begun()
         with handling():
             try:
                 with users_code():
@@ -56,9 +56,9 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 if params["backend"] != "sparkbuild":
                     return super().execute(params, args)
                 self.outstream = Screen(self.outstream)
-                from sparkbuild.plugin.adapters import current, dependencies  # noqa: PLC0415 - after the question was asked
+                from sparkbuild.plugin.adapters import current, dependencies  # noqa: PLC0415 - after the agent was started
 
-                self.opened_or_none = current.opened(ahead)
+                self.opened_or_none = current.opened(begun)
                 self.prepare()
                 if not self.needs_tasks:
                     return self._execute_without_tasks(params, args)
@@ -84,15 +84,14 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             finally:
                 if self.opened_or_none is not None:
                     self.opened_or_none.close()
+                else:
+                    process.end(begun)
 
-    asks = False  # True: looks at nodes, so last time's question is worth asking early
+    asks = False  # True: looks at nodes, and this machine is most often one of them
 
-    def _ask_ahead(self, args: Any) -> Ahead | None:
-        if not self.asks:
-            return None
-        ahead = Ahead(os.path.join(STATE, "ahead"), [self.name, *map(str, args)], ask_facts)
-        ahead.start()
-        return ahead
+    def _begun(self) -> Popen | None:
+        """An agent that starts and loads its modules while the workspace is read, where there is one that was used."""
+        return process.begun() if self.asks and os.path.isdir(STATE) else None
 
     def prepare(self) -> None:
         """Called when the workspace is read and before tasks are made."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sparkbuild.agent.wire.frames import frame
 from sparkbuild.core import interrupt
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.interrupt import Interrupted
@@ -24,8 +25,10 @@ from tests.workspace_tool import is_alive, until
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> LocalAgent:
-    return LocalAgent("dgx1", str(tmp_path))
+def agent(tmp_path: Path) -> Iterator[LocalAgent]:
+    made = LocalAgent("dgx1", str(tmp_path))
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -33,8 +36,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """The agents that are started, kept for the test to do something to them."""
     kept: list[subprocess.Popen[bytes]] = []
 
-    def start(verb: str, *, final: bool = False) -> subprocess.Popen[bytes]:
-        kept.append(process.start(verb, final=final))
+    def start(*, final: bool = False) -> subprocess.Popen[bytes]:
+        kept.append(process.start(final=final))
         return kept[-1]
 
     monkeypatch.setattr("sparkbuild.nodes.local.agent.start", start)
@@ -52,9 +55,10 @@ def lane(recipe: str = "demo", argv: list[str] | None = None) -> dict[str, Any]:
 
 
 @pytest.fixture
-def watched(agent: LocalAgent) -> Iterator[LocalAgent]:
+def watched(agent: LocalAgent, started: list[subprocess.Popen[bytes]]) -> Iterator[LocalAgent]:
     """A node with a lane, so that `watch` goes on until it is ended."""
     agent.call("launch", lane())
+    assert len(started) == 1
     yield agent
     assert agent.call("stop", {"recipe": "demo", "grace": 2.0})["stopped"]
 
@@ -65,7 +69,9 @@ WATCH = {"recipe": "demo", "until": "dead"}
 def test_a_call(agent: LocalAgent, started: list[subprocess.Popen[bytes]]) -> None:
     facts = agent.call("facts", {"queries": [QUERY]})["facts"]
     assert facts == [{"present": False, "bytes": 0}]
-    assert started[0].returncode == 0
+    assert agent.call("facts", {"queries": []}) == {"facts": []}
+    agent.close()
+    assert [one.returncode for one in started] == [0]
 
 
 def test_a_verb_that_does_not_exist(agent: LocalAgent) -> None:
@@ -94,19 +100,21 @@ def test_a_bug_of_the_agent_is_a_node_error_with_its_traceback(agent: LocalAgent
 def test_a_killed_agent(watched: LocalAgent, started: list[subprocess.Popen[bytes]]) -> None:
     def kill(event: dict[str, Any]) -> None:
         assert event["event"] == "state"
-        started[0].send_signal(signal.SIGKILL)
+        started[-1].send_signal(signal.SIGKILL)
 
-    with pytest.raises(NodeError) as raised:
-        watched.call("watch", WATCH, kill)
-    assert raised.value.what == "the agent on dgx1 ended in the middle of 'watch'"
-    assert raised.value.found == "killed by signal 9"
+    for number in range(2):
+        with pytest.raises(NodeError) as raised:
+            watched.call("watch", WATCH, kill)
+        assert raised.value.what == "the agent on dgx1 ended in the middle of 'watch'"
+        assert raised.value.found == "killed by signal 9"
+        assert len(started) == number + 1, "the next call starts another one"
 
 
 def test_an_agent_that_ends_before_it_read_its_request(
     agent: LocalAgent, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(verb: str, *, final: bool = False) -> subprocess.Popen[bytes]:
-        begun = process.start(verb, final=final)
+    def start(*, final: bool = False) -> subprocess.Popen[bytes]:
+        begun = process.start(final=final)
         begun.send_signal(signal.SIGKILL)
         begun.wait()
         return begun
@@ -117,42 +125,55 @@ def test_an_agent_that_ends_before_it_read_its_request(
         agent.call("facts", {"queries": [QUERY] * 5000})
 
 
-def test_a_listener_that_fails_ends_the_agent(watched: LocalAgent, started: list[subprocess.Popen[bytes]]) -> None:
+def at_work(agent: subprocess.Popen[bytes]) -> list[int]:
+    """The processes of its requests."""
+    with open(f"/proc/{agent.pid}/task/{agent.pid}/children", encoding="ascii") as file:
+        return [int(pid) for pid in file.read().split()]
+
+
+def test_a_listener_that_fails_ends_the_request(watched: LocalAgent, started: list[subprocess.Popen[bytes]]) -> None:
     class LeaveError(Exception):
         pass
 
     def leave(_event: dict[str, Any]) -> None:
+        assert at_work(started[0])
         raise LeaveError
 
     with pytest.raises(LeaveError):
         watched.call("watch", WATCH, leave)
-    assert started[0].poll() is not None
+    assert at_work(started[0]) == []
+    assert started[0].poll() is None, "others may be at work"
 
 
 def test_a_stop_of_the_run_ends_the_call_but_not_one_that_cleans_up(
     watched: LocalAgent, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = interrupt.Cancel()
-    stop.on_stop(lambda: started[0].send_signal(signal.SIGTERM))  # as child does for all children
-    monkeypatch.setattr("sparkbuild.nodes.local.agent.cancel", stop)
-    threading.Timer(0.5, stop.stop, args=(signal.SIGTERM,)).start()
-    start = time.monotonic()
-    with pytest.raises(Interrupted):
-        watched.call("watch", WATCH)
-    assert time.monotonic() - start < 5
-    assert watched.call("facts", {"queries": [QUERY]}, final=True)["facts"]
+    with monkeypatch.context() as patched:
+        patched.setattr("sparkbuild.nodes.rpc.agent.cancel", stop)
+        threading.Timer(0.5, stop.stop, args=(signal.SIGTERM,)).start()
+        start = time.monotonic()
+        with pytest.raises(Interrupted):
+            watched.call("watch", WATCH)
+        assert time.monotonic() - start < 5
+        assert at_work(started[0]) == []
+        assert watched.call("facts", {"queries": [QUERY]}, final=True)["facts"]
 
 
 def test_the_agent_ends_when_its_stdin_closes(watched: LocalAgent) -> None:
-    begun = process.start("watch")
+    begun = process.start()
     assert begun.stdin is not None
     assert begun.stdout is not None
     assert begun.stderr is not None
-    begun.stdin.write(b'{"recipe": "demo", "until": "dead", "store": "%s"}\n' % watched.store.encode())
+    question = b'{"recipe": "demo", "until": "dead", "store": "%s"}\n' % watched.store.encode()
+    begun.stdin.write(frame(1, "run", "watch") + frame(1, "in", question))
     begun.stdin.flush()
-    begun.stdout.readline()
+    while b'"state"' not in begun.stdout.readline():
+        assert begun.poll() is None
+    (pid,) = at_work(begun)
     begun.stdin.close()
     begun.wait(timeout=2)
+    assert not is_alive(pid)
     begun.stdout.close()
     begun.stderr.close()
 

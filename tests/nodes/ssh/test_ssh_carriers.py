@@ -11,34 +11,24 @@ from sparkbuild.nodes.ssh import agent as ssh
 from sparkbuild.nodes.ssh.agent import SshAgent
 
 
-class Transport:
-    def __init__(self, *, active: bool) -> None:
-        self.active = active
+class Process:
+    alive = True
 
-    def is_active(self) -> bool:
-        return self.active
-
-    def get_exception(self) -> None:
-        return None
+    def lost(self) -> str:
+        return "lost"
 
 
 def test_a_connection_that_was_made_anew_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    link: Any = SimpleNamespace(lost=lambda _error: "lost")
+    link: Any = SimpleNamespace()
     agent = SshAgent("dgx1", "/srv", link, python="python3", docker="/run/docker.sock")
-    transports = [Transport(active=True), Transport(active=True)]
-    made: Any = iter(transports)
+    processes = [Process(), Process()]
+    made = iter(processes)
     monkeypatch.setattr(ssh, "joined", lambda _channel: None)
-    monkeypatch.setattr(ssh, "_NOTICED", 0.0)
-    monkeypatch.setattr(agent, "_first_event", lambda _running, _verb: {"event": "ready"})
-
-    def start(*_: Any) -> Any:
-        transport = next(made)
-        return SimpleNamespace(channel=SimpleNamespace(get_transport=lambda: transport))
-
-    monkeypatch.setattr(agent, "_start", start)
+    monkeypatch.setattr(agent, "first_event", lambda _running: {"event": "ready"})
+    monkeypatch.setattr(agent, "_begin", lambda *_: SimpleNamespace(process=next(made)))
     agent.dial()
-    transports[0].active = False
+    processes[0].alive = False
     agent.dial()
     assert agent.lost() is None, "that one was lost before, and nobody uses it"
-    transports[1].active = False
+    processes[1].alive = False
     assert agent.lost() == "lost"  # type: ignore[comparison-overlap]

@@ -153,14 +153,14 @@ def test_a_node_that_is_lost_meanwhile_stops_the_launch(nodes: Nodes) -> None:
 
 
 def agents_of(parent: int) -> list[int]:
-    """The agents that hold something: children of ours that were started with that verb."""
-    found = []
+    """What holds something: processes of that request, each forked by an agent that is a child of ours."""
+    parents, holding = {}, []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-                if int(fields[1]) == parent and b"\0hold\0" in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
+                name, fields = (entry / "stat").read_text().rsplit(")", 1)
             except OSError:
                 continue
-    return found
+            parents[int(entry.name)] = int(fields.split()[1])
+            holding += [int(entry.name)] if name.endswith("(agent hold") else []
+    return [pid for pid in holding if parents.get(parents[pid]) == parent]
