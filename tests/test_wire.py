@@ -15,15 +15,15 @@ from sparkbuild.agent import wire
 from sparkbuild.agent.facts import OBSERVERS
 from sparkbuild.agent.ledger import index
 from sparkbuild.agent.main import VERBS
-from sparkbuild.agent.wire import inventory
+from sparkbuild.agent.wire.staging import inventory
 from sparkbuild.agent.wire.verbs import Absent, Look, Verb
 
 AGENT = Path(wire.__file__).parent.parent
 
 
 def constants() -> Iterator[Any]:
-    for found in pkgutil.iter_modules(wire.__path__):
-        module = importlib.import_module(f"{wire.__name__}.{found.name}")
+    for found in pkgutil.walk_packages(wire.__path__, f"{wire.__name__}."):
+        module = importlib.import_module(found.name)
         for value in vars(module).values():
             if isinstance(value, Verb | Look):
                 yield value

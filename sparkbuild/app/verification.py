@@ -6,9 +6,9 @@ import time
 
 import msgspec
 
-from sparkbuild.agent.wire.exports import ExportFact, NotExported
 from sparkbuild.agent.wire.receipts import Parts
-from sparkbuild.agent.wire.staged import NotStaged, Scrubbed, StagedFact
+from sparkbuild.agent.wire.staging.exports import ExportFact, NotExported
+from sparkbuild.agent.wire.staging.staged import NotStaged, Scrubbed, StagedFact
 from sparkbuild.core import units
 from sparkbuild.core.reasons import differences
 from sparkbuild.core.units import count

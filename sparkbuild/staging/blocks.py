@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from sparkbuild.agent.wire.layout import LEDGER
-from sparkbuild.agent.wire.sources import Artifact, Folder, HubMirror, Rows, What
+from sparkbuild.agent.wire.staging.sources import Artifact, Folder, HubMirror, Rows, What
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key
 from sparkbuild.core.uri import Uri

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparkbuild.agent.wire.peers import GIVE, GiveAsk, Peers
+from sparkbuild.agent.wire.staging.peers import GIVE, GiveAsk, Peers
 from sparkbuild.agent.wire.store import Place
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.run import Run

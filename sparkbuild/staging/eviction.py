@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from sparkbuild.agent.wire.exports import NotExported
-from sparkbuild.agent.wire.inventory import ExportFolder, StagedFolder
-from sparkbuild.agent.wire.staged import NotStaged, Owner
+from sparkbuild.agent.wire.staging.exports import NotExported
+from sparkbuild.agent.wire.staging.inventory import ExportFolder, StagedFolder
+from sparkbuild.agent.wire.staging.staged import NotStaged, Owner
 from sparkbuild.core.goal import Goal
 
 

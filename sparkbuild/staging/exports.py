@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from sparkbuild.agent.wire.exports import (
+from sparkbuild.agent.wire.layout import EXPORT as FORMAT
+from sparkbuild.agent.wire.staging.exports import (
     EXPORT,
     LINKTREE,
     Composed,
@@ -20,7 +21,6 @@ from sparkbuild.agent.wire.exports import (
     Snapshot,
     Tree,
 )
-from sparkbuild.agent.wire.layout import EXPORT as FORMAT
 from sparkbuild.core.errors import ConfigError, SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.key import Key

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sparkbuild.agent.wire.sources import What
-from sparkbuild.agent.wire.staged import STAGE, STAGED, Found, NotStaged, StageAsk, StagedAsk, StagedFact, StageResult
+from sparkbuild.agent.wire.staging.sources import What
+from sparkbuild.agent.wire.staging.staged import (
+    STAGE,
+    STAGED,
+    Found,
+    NotStaged,
+    StageAsk,
+    StagedAsk,
+    StagedFact,
+    StageResult,
+)
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, Verdict

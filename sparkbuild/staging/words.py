@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from sparkbuild.agent.wire.sources import About, Table
-from sparkbuild.agent.wire.staged import NotStaged, StagedFact
+from sparkbuild.agent.wire.staging.sources import About, Table
+from sparkbuild.agent.wire.staging.staged import NotStaged, StagedFact
 from sparkbuild.core.units import count, size
 
 

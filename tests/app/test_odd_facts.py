@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from sparkbuild.agent.wire.dockerimages import OWN_IMAGE, PREBUILT, PRUNED, EngineRoom, ImageFact
-from sparkbuild.agent.wire.exports import EXPORT as EXPORT_LOOK
 from sparkbuild.agent.wire.images import ARCHIVE, VENV_IMAGE, ArchiveFact
-from sparkbuild.agent.wire.inventory import INVENTORY, ExportFolder, StagedFolder
 from sparkbuild.agent.wire.nodes import NETWORK, ROOM
 from sparkbuild.agent.wire.receipts import GateResult
-from sparkbuild.agent.wire.staged import STAGED as STAGED_LOOK
+from sparkbuild.agent.wire.staging.exports import EXPORT as EXPORT_LOOK
+from sparkbuild.agent.wire.staging.inventory import INVENTORY, ExportFolder, StagedFolder
+from sparkbuild.agent.wire.staging.staged import STAGED as STAGED_LOOK
 from sparkbuild.agent.wire.store import ARTIFACT
 from sparkbuild.app import verification
 from sparkbuild.app.space.room import needed

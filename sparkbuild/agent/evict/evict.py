@@ -26,7 +26,7 @@ from sparkbuild.agent.wire.protocol import AgentError, Reporter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparkbuild.agent.wire.inventory import Eviction, EvictRequest, EvictResult, Removed
+    from sparkbuild.agent.wire.staging.inventory import Eviction, EvictRequest, EvictResult, Removed
 
 _NAMED = 8  # files of others that are named
 

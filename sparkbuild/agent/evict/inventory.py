@@ -18,7 +18,7 @@ from sparkbuild.agent.wire.layout import OURS
 
 if TYPE_CHECKING:
     from sparkbuild.agent.docker.ours import Shelf
-    from sparkbuild.agent.wire.inventory import Holding, InventoryFact as Fact, InventoryQuery
+    from sparkbuild.agent.wire.staging.inventory import Holding, InventoryFact as Fact, InventoryQuery
 
 
 class Contents(NamedTuple):

@@ -22,7 +22,7 @@ from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.exports import Linked, Mount, Snapshot, Tree
+    from sparkbuild.agent.wire.staging.exports import Linked, Mount, Snapshot, Tree
 
 HARD, POINTER, EMPTY = "hard", "pointer", "empty"
 _TABLE = re.compile(r"(.*\.)?layers\.\d+\.engram\.embed\.(weight|scale)", re.DOTALL)

@@ -18,8 +18,8 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
     from sparkbuild.agent.ledger.mountlist import Manifest
-    from sparkbuild.agent.wire.exports import ExportFact, ExportQuery, Mount, NotExported
-    from sparkbuild.agent.wire.staged import NamedProblem, Refusal
+    from sparkbuild.agent.wire.staging.exports import ExportFact, ExportQuery, Mount, NotExported
+    from sparkbuild.agent.wire.staging.staged import NamedProblem, Refusal
 
 
 def observe(query: ExportQuery) -> ExportFact | NotExported:

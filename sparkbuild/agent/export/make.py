@@ -29,7 +29,7 @@ from sparkbuild.agent.wire.layout import EXPORT, OURS
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.exports import LinktreeRequest, LinktreeResult
+    from sparkbuild.agent.wire.staging.exports import LinktreeRequest, LinktreeResult
 
 
 def run(request: LinktreeRequest, reporter: Reporter) -> LinktreeResult:

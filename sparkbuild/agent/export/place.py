@@ -16,8 +16,8 @@ from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.exports import ExportQuery, Linked
-    from sparkbuild.agent.wire.staged import Refusal
+    from sparkbuild.agent.wire.staging.exports import ExportQuery, Linked
+    from sparkbuild.agent.wire.staging.staged import Refusal
 
 _SHOWN = 5
 _NEXT_DISK = "give the export a `path`, or the block a `dst`, so that both are on one disk"

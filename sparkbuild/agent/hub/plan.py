@@ -27,7 +27,7 @@ from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.sources import About, HubMirror
+    from sparkbuild.agent.wire.staging.sources import About, HubMirror
 
 
 class _Asked(NamedTuple):

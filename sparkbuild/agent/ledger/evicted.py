@@ -14,7 +14,7 @@ from sparkbuild.agent.ledger import index
 from sparkbuild.agent.wire.layout import OURS
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.staged import Evicted
+    from sparkbuild.agent.wire.staging.staged import Evicted
 
 FORMAT = "sparkbuild-evicted/v1"
 _LONGEST = 64 << 10  # bytes of a record that anyone would read

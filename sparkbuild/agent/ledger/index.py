@@ -18,7 +18,7 @@ from sparkbuild.agent.ledger.ledger import LedgerError, small_file
 from sparkbuild.agent.wire.layout import STAGED_INDEX
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire import inventory
+    from sparkbuild.agent.wire.staging import inventory
 
 FORMAT = "sparkbuild-staged/v1"
 EVICTED = ".evicted"  # how the name of the record of an eviction ends, see evicted

@@ -22,7 +22,7 @@ from sparkbuild.agent.wire.layout import LEDGER as VERSION, LEDGER_FILE, OURS
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.receipts import Parts
-    from sparkbuild.agent.wire.sources import About
+    from sparkbuild.agent.wire.staging.sources import About
 
 FORMAT = "sparkbuild-ledger"
 _NAME = f"{OURS}/{LEDGER_FILE}"

@@ -17,8 +17,8 @@ from sparkbuild.agent.wire.layout import EXPORT as VERSION, MOUNTS_FILE, NAMES_F
 
 if TYPE_CHECKING:
     from sparkbuild.agent.ledger.stamps import Stamp
-    from sparkbuild.agent.wire.exports import Mount
     from sparkbuild.agent.wire.receipts import Parts
+    from sparkbuild.agent.wire.staging.exports import Mount
 
 FORMAT = "sparkbuild-export"
 _NAME, _DRAFT = f"{OURS}/{MOUNTS_FILE}", f"{OURS}/{NAMES_FILE}"

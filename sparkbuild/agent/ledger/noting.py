@@ -12,7 +12,7 @@ from sparkbuild.agent.ledger import folder, index, ownership
 from sparkbuild.agent.machine.mounts import recorded_mount
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.staged import ClaimRequest
+    from sparkbuild.agent.wire.staging.staged import ClaimRequest
 
 R = TypeVar("R", bound="Mapping[str, object]")
 

@@ -21,7 +21,7 @@ from sparkbuild.agent.wire.layout import BESIDE, LOCK, OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.staged import ClaimRequest
+    from sparkbuild.agent.wire.staging.staged import ClaimRequest
 
 
 def blocked(request: ClaimRequest, dst: str) -> AgentError | None:

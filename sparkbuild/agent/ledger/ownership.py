@@ -14,7 +14,7 @@ from sparkbuild.agent.wire.layout import OURS, OWNER_FILE
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire import staged
+    from sparkbuild.agent.wire.staging import staged
 
 FORMAT = "sparkbuild-owner/v1"
 _NAME = f"{OURS}/{OWNER_FILE}"

@@ -22,7 +22,7 @@ from sparkbuild.agent.ledger.ledger import Ledger, path_of as ledger_path, small
 from sparkbuild.agent.wire.layout import OURS, STAMPS_FILE
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.sources import About
+    from sparkbuild.agent.wire.staging.sources import About
 
 FORMAT, VERSION = "sparkbuild-stamps", 2
 _NAME = f"{OURS}/{STAMPS_FILE}"

@@ -28,7 +28,7 @@ from sparkbuild.agent.store.httpd import Request, Server
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.peers import GiveRequest
+    from sparkbuild.agent.wire.staging.peers import GiveRequest
     from sparkbuild.agent.wire.verbs import Endless
 
 CALLERS = 32  # at once

@@ -23,8 +23,8 @@ from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire import sources
-    from sparkbuild.agent.wire.sources import About, Rows
+    from sparkbuild.agent.wire.staging import sources
+    from sparkbuild.agent.wire.staging.sources import About, Rows
 
 _SAMPLES = 16  # rows of a range that stand for its content where nothing else does
 SHA256, _SHA1 = 64, 40  # hex digits

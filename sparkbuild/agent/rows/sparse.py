@@ -22,7 +22,7 @@ from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.source.sparsecopy import MANIFEST
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.sources import Rows
+    from sparkbuild.agent.wire.staging.sources import Rows
 
 _AGAIN = "fetch it anew into the hub cache (remove the blob, then download again)"
 

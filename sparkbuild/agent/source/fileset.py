@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 from sparkbuild.agent.ledger.ledger import Extents, Identity, Link, Record
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.sources import About
+    from sparkbuild.agent.wire.staging.sources import About
 
 
 class _FileBytes(TypedDict):

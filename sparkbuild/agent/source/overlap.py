@@ -21,7 +21,7 @@ from sparkbuild.agent.wire.protocol import AgentError
 if TYPE_CHECKING:
     from sparkbuild.agent.ledger.ledger import Record
     from sparkbuild.agent.source.fileset import Wanted
-    from sparkbuild.agent.wire.sources import What
+    from sparkbuild.agent.wire.staging.sources import What
 
 
 def refuse(what: What, store: str, dst: str) -> None:

@@ -26,7 +26,7 @@ from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.agent.wire.words import files, shown
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.sources import About, Folder
+    from sparkbuild.agent.wire.staging.sources import About, Folder
 
 _HOPS = 8
 

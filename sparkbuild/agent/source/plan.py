@@ -19,7 +19,7 @@ from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.sources import Artifact, Listed, ListedFile, ListedSource, What
+    from sparkbuild.agent.wire.staging.sources import Artifact, Listed, ListedFile, ListedSource, What
 
 # A planner is a module with `file_set(what, store, archives) -> FileSet`, found when needed.
 _PLANNERS = {

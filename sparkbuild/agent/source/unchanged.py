@@ -11,7 +11,7 @@ from sparkbuild.agent.source.plan import of_what
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.sources import What
+    from sparkbuild.agent.wire.staging.sources import What
 
 _TOLD = 3  # files of a source that was changed
 PINNED = ("artifact", "list")  # named by content, or by a caller who knows it

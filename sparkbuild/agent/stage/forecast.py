@@ -23,7 +23,7 @@ from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.staged import Expected, Refusal, StagedQuery
+    from sparkbuild.agent.wire.staging.staged import Expected, Refusal, StagedQuery
 
 
 def expected(query: StagedQuery, recorded: Ledger | None) -> Expected:

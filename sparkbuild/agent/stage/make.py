@@ -26,7 +26,7 @@ from sparkbuild.agent.stage.streams import Meter, Metered
 
 if TYPE_CHECKING:
     from sparkbuild.agent.stage.peers import Peers
-    from sparkbuild.agent.wire.staged import StageRequest
+    from sparkbuild.agent.wire.staging.staged import StageRequest
 
 
 class Opener:

@@ -30,7 +30,7 @@ from sparkbuild.agent.stage.copy import Copied
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.staged import StageRequest
+    from sparkbuild.agent.wire.staging.staged import StageRequest
 
 CONNECT = 3.0  # seconds for a peer to answer at all
 STALL = 5.0  # seconds without a byte, not even a beat

@@ -14,7 +14,7 @@ from sparkbuild.agent.source.versions import moment
 from sparkbuild.agent.wire.protocol import AgentError
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.staged import StageRequest
+    from sparkbuild.agent.wire.staging.staged import StageRequest
 
 _KINDS = ("packed", "page15", "sparse-copy")
 _VERSION = ("inode", "size", "mtime_ns", "ctime_ns")

@@ -29,7 +29,7 @@ from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
     from sparkbuild.agent.disk.pages import Pages
-    from sparkbuild.agent.wire.staged import NamedProblem, Scrubbed, ScrubRequest, ScrubResult
+    from sparkbuild.agent.wire.staging.staged import NamedProblem, Scrubbed, ScrubRequest, ScrubResult
 
 FORMAT = "sparkbuild-scrub/v1"
 _NAME = f"{OURS}/{SCRUB_FILE}"

@@ -38,7 +38,7 @@ from sparkbuild.agent.stage.streams import MOST, Buffers, Counter, Meter, each
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.staged import StageRequest, StageResult
+    from sparkbuild.agent.wire.staging.staged import StageRequest, StageResult
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STREAMS = 4

@@ -32,7 +32,7 @@ from sparkbuild.agent.stage.streams import each
 from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
-    from sparkbuild.agent.wire.staged import Expected, NotStaged, Problem, StagedFact, StagedQuery
+    from sparkbuild.agent.wire.staging.staged import Expected, NotStaged, Problem, StagedFact, StagedQuery
 
 _RANDOM = 4  # chunks per file
 _SAMPLES = 16  # chunks per folder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sparkbuild.agent.wire.inventory import EVICT, INVENTORY, EvictAsk, Eviction as Evicted, InventoryAsk
+from sparkbuild.agent.wire.staging.inventory import EVICT, INVENTORY, EvictAsk, Eviction as Evicted, InventoryAsk
 from sparkbuild.app.rooms import folder_of
 from sparkbuild.app.space import shortage
 from sparkbuild.app.space.room import may_need_room, needs

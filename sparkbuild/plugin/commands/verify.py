@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from doit.exceptions import InvalidCommand
 
-from sparkbuild.agent.wire.exports import EXPORT, ExportAsk
-from sparkbuild.agent.wire.inventory import INVENTORY, InventoryAsk
-from sparkbuild.agent.wire.staged import SCRUB, VERIFY, ScrubAsk, ScrubFolder, StagedAsk
+from sparkbuild.agent.wire.staging.exports import EXPORT, ExportAsk
+from sparkbuild.agent.wire.staging.inventory import INVENTORY, InventoryAsk
+from sparkbuild.agent.wire.staging.staged import SCRUB, VERIFY, ScrubAsk, ScrubFolder, StagedAsk
 from sparkbuild.agent.wire.verbs import Verb
 from sparkbuild.app import verification
 from sparkbuild.app.rooms import folder_of

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 
-from sparkbuild.agent.wire.exports import EXPORT, ExportAsk, Mount
+from sparkbuild.agent.wire.staging.exports import EXPORT, ExportAsk, Mount
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Agent
 from sparkbuild.nodes.ask import look_everywhere

@@ -3,9 +3,9 @@
 from typing import Literal, TypedDict, final
 
 from sparkbuild.agent.wire.clock import Time
-from sparkbuild.agent.wire.peers import Peers
 from sparkbuild.agent.wire.receipts import Parts
-from sparkbuild.agent.wire.sources import About, What
+from sparkbuild.agent.wire.staging.peers import Peers
+from sparkbuild.agent.wire.staging.sources import About, What
 from sparkbuild.agent.wire.verbs import Absent, Look, Placed, Verb
 
 Refusal = dict[str, str]  # the fields of an error (protocol.AgentError), and its `part`: "dst" or "source"

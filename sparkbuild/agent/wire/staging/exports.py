@@ -3,7 +3,7 @@
 from typing import Literal, TypedDict, final
 
 from sparkbuild.agent.wire.receipts import Parts
-from sparkbuild.agent.wire.staged import Claim, NamedProblem, Refusal, Traces
+from sparkbuild.agent.wire.staging.staged import Claim, NamedProblem, Refusal, Traces
 from sparkbuild.agent.wire.verbs import Absent, Look, Placed, Verb
 
 
