@@ -97,7 +97,8 @@ def change(store: str, recipe: str, launch: str | None, edit: Callable[[LaneReco
         if last is None or launch not in {None, last.get("launch", "")}:
             return None
         changed = edit(last)
-        _write(store, changed)
+        if changed is not last:  # a full disk takes nothing, and there may be nothing to write
+            _write(store, changed)
     return changed
 
 

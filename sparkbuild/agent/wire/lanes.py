@@ -14,7 +14,7 @@ from sparkbuild.agent.wire.records import (
     Stopping,
     UnreadRecord,
 )
-from sparkbuild.agent.wire.verbs import Look, Placed, Verb
+from sparkbuild.agent.wire.verbs import Absent, Look, Placed, Verb
 
 
 class _LaneAsk(TypedDict):
@@ -64,7 +64,7 @@ class LaneFact(LaneMore):
     alive: bool
 
 
-LANE: Look[LaneAsk, LaneFact] = Look("lane", LaneFact)
+LANE: Look[LaneAsk, LaneFact | Absent] = Look("lane", LaneFact)
 
 
 class HoldAsk(TypedDict):

@@ -5,7 +5,7 @@ from typing import TypedDict
 from sparkbuild.agent.wire.clock import Time
 from sparkbuild.agent.wire.engine import Container, DockerFact, DockerImage
 from sparkbuild.agent.wire.records import Holder, LaneRow, ProcessLane, UnreadRecord
-from sparkbuild.agent.wire.verbs import Look, Verb
+from sparkbuild.agent.wire.verbs import Absent, Look, Verb
 
 
 class _Query(TypedDict):
@@ -222,7 +222,7 @@ class PreflightFact(TypedDict):
     ends_with_login: str
 
 
-PREFLIGHT: Look[PreflightAsk, PreflightFact] = Look("preflight", PreflightFact)
+PREFLIGHT: Look[PreflightAsk, PreflightFact | Absent] = Look("preflight", PreflightFact)
 
 
 class NodeAsk(TypedDict, total=False):
@@ -255,4 +255,4 @@ class NodeFact(System):
     problems: dict[str, str]
 
 
-NODE: Look[NodeAsk, NodeFact] = Look("node", NodeFact)
+NODE: Look[NodeAsk, NodeFact | Absent] = Look("node", NodeFact)
