@@ -151,7 +151,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     def known(self) -> dict[str, list[str]]:
         """Every name that may be selected, with the tasks of goals behind it."""
         goals = self.catalog.goals.by_task
-        names = {task: [task] for task in goals} | self.catalog.groups
+        names = {task: [task] for task in goals} | self.catalog.names.groups
         names |= {goal.target: [task] for task, goal in goals.items()}
         for task in getattr(self, "task_list", None) or ():
             names.setdefault(task.name, [])
