@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from sparkbuild.app.opened import Opened
     from sparkbuild.core.goal import Goal
 
+JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
+
 
 class FactCommand(DoitCmdBase):  # type: ignore[misc]
     """Mixed in before a doit command. In a folder that is no workspace of ours, doit's own behaviour is left alone."""
