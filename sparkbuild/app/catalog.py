@@ -60,11 +60,6 @@ class Catalog:
         """What can be made of it."""
         return self._contents[1]
 
-    @property
-    def groups(self) -> dict[str, list[str]]:
-        """Names that stand for several goals; see Names."""
-        return self.names.groups
-
     def relative(self, path: Path) -> str:
         """A path as it is shown and stored: relative to the workspace."""
         try:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from sparkbuild.app.opened import Opened
     from sparkbuild.core.goal import Goal
 
+JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
+
 
 class FactCommand(DoitCmdBase):  # type: ignore[misc]
     """Mixed in before a doit command. In a folder that is no workspace of ours, doit's own behaviour is left alone."""
@@ -150,7 +152,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     def known(self) -> dict[str, list[str]]:
         """Every name that may be selected, with the tasks of goals behind it."""
         goals = self.catalog.goals.by_task
-        names = {task: [task] for task in goals} | self.catalog.groups
+        names = {task: [task] for task in goals} | self.catalog.names.groups
         names |= {goal.target: [task] for task, goal in goals.items()}
         for task in getattr(self, "task_list", None) or ():
             names.setdefault(task.name, [])

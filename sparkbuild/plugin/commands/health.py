@@ -16,14 +16,13 @@ from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.suggest import closest
 from sparkbuild.nodes.ask import everywhere, look
 from sparkbuild.plugin.adapters.misread import HELP, no_option
-from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.plugin.commands.base import JSON, FactCommand
 
 if TYPE_CHECKING:
     from sparkbuild.app.catalog import Catalog
     from sparkbuild.nodes.cluster import Nodes
 
 PREFIX = "health:"
-_JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
 
 
 class Health(FactCommand):
@@ -34,7 +33,7 @@ class Health(FactCommand):
     doc_purpose = "show which nodes are online, what holds them, and what differs between them"
     doc_usage = "[CLUSTER ...]"
     doc_description = "Exit code 0 when all nodes answer and nothing is wrong, 1 otherwise."
-    cmd_options = (_JSON,)
+    cmd_options = (JSON,)
 
     def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
         return report(self, pos_args or [], self.outstream, as_json=as_json)

@@ -57,7 +57,7 @@ class List(FactCommand, DoitList):  # type: ignore[misc]
             known = self.checked(pos_args or [])
             if show_all and not pos_args:
                 self.task_list = [task for task in self.task_list if task.subtask_of or not task.has_subtask]
-            groups = opened.catalog.groups
+            groups = opened.catalog.names.groups
             for task in self.task_list:  # doit gives them all the text of the one function that makes all tasks
                 if task.has_subtask and ":" not in task.name:
                     members = groups.get(task.name) or task.task_dep

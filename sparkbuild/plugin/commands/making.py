@@ -87,10 +87,10 @@ class Making:
             told = reporter_class(stream, {"failure_verbosity": options.failure_verbosity})
             if hasattr(told, "opened"):  # ours; another one is doit's, and asks for nothing
                 told.opened = opened
-            made = opened.planned.plan(command.chosen(self._task_names()))
-            self._preflight(made, goes_on=options.goes_on)
+            plan = opened.planned.plan(command.chosen(self._task_names()))
+            self._preflight(plan, goes_on=options.goes_on)
             if evicts:
-                eviction.carry_out(opened.observed, made, lambda text: _say(told, text), opened.work.runlog)
+                eviction.carry_out(opened.observed, plan, lambda text: _say(told, text), opened.work.runlog)
             shown = Stream(options.verbosity, options.force_verbosity)
             args = [command.dep_manager, told, options.goes_on, options.always, shown]
             code = int(runner(opened, args, options.num_process).run_all(control.task_dispatcher()))
@@ -117,17 +117,17 @@ class Making:
             self._command.outstream.write(of_task(asked, self._command.task_list))
         return bool(asked)
 
-    def _preflight(self, made: Plan, *, goes_on: bool) -> None:
+    def _preflight(self, plan: Plan, *, goes_on: bool) -> None:
         """What is known to fail at the end is said at the start: a launch comes after hours of building and staging.
         With `goes_on`, those goals alone fail.
         """
         planned = self._opened.planned
-        errors = planned.refusals(made)
+        errors = planned.refusals(plan)
         if goes_on:
             planned.refused = errors
             return
-        tags = [error for step in made if (error := errors.get(step.goal.target)) and step.state == UNKNOWN]
-        error = next(iter(tags), None) or silent(made) or next(iter(errors.values()), None)
+        tags = [error for step in plan if (error := errors.get(step.goal.target)) and step.state == UNKNOWN]
+        error = next(iter(tags), None) or silent(plan) or next(iter(errors.values()), None)
         if error is not None:
             raise error
 
@@ -151,7 +151,7 @@ class Making:
 
     def _leave_out(self) -> None:
         """Take out of groups and patterns what is no part of them; doit makes both from the names alone."""
-        goals, groups = self._opened.catalog.goals, self._opened.catalog.groups
+        goals, groups = self._opened.catalog.goals, self._opened.catalog.names.groups
         for task in self._command.task_list:
             if task.has_subtask and ":" not in task.name:
                 # all goals of a group within this one are in it themselves

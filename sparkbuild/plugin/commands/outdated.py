@@ -11,9 +11,8 @@ from sparkbuild.app.goals.prebuilt import registry_images
 from sparkbuild.app.names import TASK
 from sparkbuild.app.pins.outdated import look
 from sparkbuild.app.spoken import spoken
-from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.plugin.commands.base import JSON, FactCommand
 
-_JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
 _HEAD = ("component", "locked", "newest", "where")
 
 
@@ -28,7 +27,7 @@ class Outdated(FactCommand):
         "Exit code 0 when everything is the newest, 1 when something is newer or could not be asked. Writes nothing;"
         " doit lock:update NAME does."
     )
-    cmd_options = (_JSON,)
+    cmd_options = (JSON,)
 
     def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
         workspace = self.catalog.workspace

@@ -50,27 +50,27 @@ class PlanView:
 
     def show(self, *, as_json: bool) -> None:
         """Plan, and print."""
-        made = self._planned.plan(self._command.chosen(self._names))
-        refusals = self._planned.refusals(made)
-        made = with_refused_images(made, refusals)
-        staging = [step for step in made if step.goal.uri.scheme == "staged" and step.state == "run"]
+        plan = self._planned.plan(self._command.chosen(self._names))
+        refusals = self._planned.refusals(plan)
+        plan = with_refused_images(plan, refusals)
+        staging = [step for step in plan if step.goal.uri.scheme == "staged" and step.state == "run"]
         if self._evict or staging:
-            made, self._short = eviction.told(self._observed, made, evict=self._evict)
+            plan, self._short = eviction.told(self._observed, plan, evict=self._evict)
         if any(step.bytes for step in staging):
-            made = routing.told(made, self._observed.holders, refusals)
-            self._routed = routing.total(made)
+            plan = routing.told(plan, self._observed.holders, refusals)
+            self._routed = routing.total(plan)
         if as_json:
-            shown = {"goals": [_as_dict(step, refusals.get(step.goal.target)) for step in made]}
+            shown = {"goals": [_as_dict(step, refusals.get(step.goal.target)) for step in plan]}
             if self._evict:
                 shown["evict"] = eviction.rows(self._short)
             self._out.write(json.dumps(shown, ensure_ascii=False, indent=1) + "\n")
             return
         if self._evict:
-            eviction.show(self._observed, made, self._short, lambda text: self._out.write(spoken(f"{text}\n")))
-        self._print(made, refusals)
+            eviction.show(self._observed, plan, self._short, lambda text: self._out.write(spoken(f"{text}\n")))
+        self._print(plan, refusals)
 
-    def _print(self, made: Plan, refusals: dict[str, SparkbuildError]) -> None:
-        shown = [step for step in made if (step.state != "ok" or self._verbose) and not _is_unneeded(step)]
+    def _print(self, plan: Plan, refusals: dict[str, SparkbuildError]) -> None:
+        shown = [step for step in plan if (step.state != "ok" or self._verbose) and not _is_unneeded(step)]
         width = max((len(step.goal.task) for step in shown), default=4)
         place = max((len(step.goal.node) for step in shown), default=4)
         silent: dict[str, None] = {}
@@ -95,11 +95,11 @@ class PlanView:
                 self._out.write(f"{'':<{len(head) + 11}}{text}\n")
             if self._verbose and step.goal.uri.scheme == "lane":
                 self._print_launch(step)
-        hopeless = hopeless or any(step.state == "unknown" for step in made)
+        hopeless = hopeless or any(step.state == "unknown" for step in plan)
         hopeless = hopeless or any(eviction.chosen is None for eviction in self._short)
         for text in silent:
             self._out.write(spoken(f"{text}\n"))
-        self._print_sum(made, hopeless=hopeless)
+        self._print_sum(plan, hopeless=hopeless)
 
     def _print_launch(self, step: Step) -> None:
         kind: Any = self._observed.kinds["lane"]
@@ -126,11 +126,11 @@ class PlanView:
             for name in launch.pending:
                 self._out.write(f"        mounts of export {name}: known once it is staged\n")
 
-    def _print_sum(self, made: Plan, *, hopeless: bool) -> None:
-        told = [step for step in made if not (step.waits and step.goal.uri.scheme in DOWNLOADS)]  # as in the rows
+    def _print_sum(self, plan: Plan, *, hopeless: bool) -> None:
+        told = [step for step in plan if not (step.waits and step.goal.uri.scheme in DOWNLOADS)]  # as in the rows
         counts = {state: sum(step.state == state for step in told) for state in ("run", "maybe", "unknown", "ok")}
         text = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "nothing selected"
-        stale = made.stale
+        stale = plan.stale
         if not stale:
             self._out.write(f"nothing to do: {text}\n")
             return
@@ -143,7 +143,7 @@ class PlanView:
         text += f", {self._routed}" if self._routed else ""
         last = [self._observed.last(step.goal) for step in stale]
         if all(last):
-            text += f"; last time this took {units.duration(sum(made.seconds for made in last if made))}"
+            text += f"; last time this took {units.duration(sum(entry.seconds for entry in last if entry))}"
         self._out.write(f"{text}\n")
         named = [*self._names, *self._more]
         if named and not hopeless:

@@ -11,12 +11,9 @@ from sparkbuild.app.spoken import spoken
 from sparkbuild.core import units
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.reasons import Reason
-from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.plugin.commands.base import JSON, FactCommand
 from sparkbuild.serving.ranks import LaneSeen, Seen, look, ranks_of
 from sparkbuild.serving.state import LaneState, Phase, state
-
-_JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
-
 
 FOR_PEOPLE = {"lane", "launched", "now"}  # what `state` was made of, and what is said beside it
 
@@ -60,7 +57,7 @@ class Status(FactCommand):
     doc_purpose = "show what serves where, since when, from which lock"
     doc_usage = "[RECIPE ...]"
     doc_description = None
-    cmd_options = (_JSON,)
+    cmd_options = (JSON,)
 
     def _execute(self, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
         goals = self.catalog.goals

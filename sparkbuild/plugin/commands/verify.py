@@ -30,7 +30,7 @@ from sparkbuild.nodes.ask import everywhere, look_everywhere
 from sparkbuild.nodes.unreached import Unreached
 from sparkbuild.plugin.adapters.misread import HELP, no_option
 from sparkbuild.plugin.adapters.progress import Display, display
-from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.plugin.commands.base import JSON, FactCommand
 from sparkbuild.staging.eviction import Folder, export_folder, folders, stays, workspace
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ PREFIX, STAGE = "verify:", "stage:"
 LIMIT = "20GB"
 Orphan = dict[str, object]  # as `--json` prints it
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGT]?)(i?)B?", re.ASCII)
-_JSON = {"name": "as_json", "long": "json", "type": bool, "default": False, "help": "print as JSON"}
 _FULL = {"name": "full", "long": "full", "type": bool, "default": False, "help": "read every byte of every file"}
 _SCRUB = {
     "name": "scrub",
@@ -71,7 +70,7 @@ class Verify(FactCommand):
         " never reads the source. Exit code 0 when all is well, 1 when something is damaged or not staged, 2 when a"
         " node says nothing or a part of the workspace cannot be read."
     )
-    cmd_options = (_FULL, _SCRUB, _LIMIT, _JSON)
+    cmd_options = (_FULL, _SCRUB, _LIMIT, JSON)
 
     def _execute(self, full: bool, scrub: bool, limit: str, as_json: bool, pos_args: Any = None) -> int:  # noqa: FBT001
         names = [STAGE + name.removeprefix(PREFIX).removeprefix(STAGE) for name in pos_args or []]
