@@ -42,7 +42,7 @@ _OF = {
         serving/launch/test_hold serving/launch/test_render serving/ready/test_permanent_answers
         staging/test_chain staging/test_exports staging/test_real_size staging/test_seeds staging/test_staged
         upstream/test_logins
-        workspace/recipes/test_stagingblocks workspace/test_init workspace/toml/test_toml
+        workspace/recipes/test_stagingblocks workspace/test_init workspace/test_load workspace/toml/test_toml
         test_bad_engine test_benchmarks test_ci test_docs test_house test_package
     """,
     UNIT: """

@@ -34,12 +34,14 @@ def request(what: dict[str, Any], dst: Path, **more: Any) -> dict[str, Any]:
 
 
 def content(top: Path) -> dict[str, str]:
-    """Every path below, what it is, and of a file what is in it."""
+    """Every path below, what it is, and of a file what is in it; not of our lock, which says when it was taken."""
     found = {}
     for path in sorted(top.rglob("*")):
         name = str(path.relative_to(top))
         if path.is_symlink():
             found[name] = f"-> {os.readlink(path)}"
+        elif name.endswith(".sparkbuild/lock"):
+            found[name] = "a lock"
         else:
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "a folder"
     return found
