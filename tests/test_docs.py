@@ -180,11 +180,10 @@ def test_the_status_as_json_has_the_documented_fields():
 
 @pytest.mark.parametrize("block", [one for one in examples("json") if '"goals"' in str(one.values[0])])
 def test_the_plan_as_json_has_the_documented_fields(block: str):
-    from sparkbuild.core.goal import Goal  # noqa: PLC0415
+    from sparkbuild.core.goal import Goal, Uri  # noqa: PLC0415
     from sparkbuild.core.key import Key  # noqa: PLC0415
     from sparkbuild.core.plan import Step, Verdict  # noqa: PLC0415
     from sparkbuild.core.reasons import changed  # noqa: PLC0415
-    from sparkbuild.core.uri import Uri  # noqa: PLC0415
 
     goal = Goal("serve:demo", Uri("lane", "local", "demo"), Key({}), "")
     reasons = (changed("command", ["--ctx", "8192"], ["--ctx", "4096"]),)

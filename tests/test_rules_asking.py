@@ -10,8 +10,7 @@ CLIENTS = {"httpx", "http.client", "urllib.request", "requests", "aiohttp"}
 # who speaks HTTP, and with whom
 OWNERS = {
     "nodes/engine.py": "engines",
-    "upstream/registry.py": "registries",
-    "upstream/registry_digest.py": "registries",
+    "upstream/boundedhttp.py": "registries",
 }
 
 

@@ -152,4 +152,4 @@ def test_rich_is_asked_in_one_module() -> None:
         if (isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "rich")
         or (isinstance(node, ast.Import) and any(one.name.partition(".")[0] == "rich" for one in node.names))
     ]
-    assert set(named) == {"plugin/adapters/progress.py"}
+    assert set(named) == {"plugin/adapters/bars.py"}

@@ -9,11 +9,10 @@ import msgspec
 
 from sparkbuild.bench.manifest import Parts
 from sparkbuild.bench.observe import Report, Reports
-from sparkbuild.core.goal import Goal, Input
+from sparkbuild.core.goal import Goal, Input, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, Verdict
 from sparkbuild.core.reasons import Reason, differences
-from sparkbuild.core.uri import Uri
 from sparkbuild.workspace.shapes.schema import Bench
 
 

@@ -6,9 +6,8 @@ import os
 
 import msgspec
 
-from sparkbuild.core.goal import Goal, Input
+from sparkbuild.core.goal import Goal, Input, Uri
 from sparkbuild.core.key import Key
-from sparkbuild.core.uri import Uri
 from sparkbuild.upstream.artifacts import ArtifactSpec
 
 # Raise it when the agent makes something else of the same inputs: every image is then assembled anew.

@@ -18,14 +18,13 @@ from sparkbuild.agent.wire.engine import ADOPT, AdoptAsk
 from sparkbuild.agent.wire.images import EXPORT, ExportAsk
 from sparkbuild.core import wholefile
 from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
-from sparkbuild.core.uri import Uri
 from sparkbuild.images import transfer
 from sparkbuild.images.content import BLOBS, arrived, describe
 from sparkbuild.images.docker import reference

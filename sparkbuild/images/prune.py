@@ -9,13 +9,12 @@ from collections.abc import Iterator
 import msgspec
 
 from sparkbuild.agent.wire.dockerimages import PRUNE, PRUNED, PrunedAsk, PrunedFact
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
-from sparkbuild.core.uri import Uri
 from sparkbuild.images.sync import unasked
 from sparkbuild.nodes.unreached import Unreached, unreached
 

@@ -8,13 +8,12 @@ from collections.abc import Callable
 import msgspec
 
 from sparkbuild.agent.wire.images import VENV, VENV_IMAGE, VenvAbsent, VenvAsk, VenvFact, VenvLookAsk
-from sparkbuild.core.goal import Goal, Input
+from sparkbuild.core.goal import Goal, Input, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
-from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.unreached import Unreached, unreached
 
 # Raise it when the agent builds the same inputs into something else: every image is then built anew.

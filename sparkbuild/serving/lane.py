@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from sparkbuild.core.goal import Goal, Input
+from sparkbuild.core.goal import Goal, Input, Uri
 from sparkbuild.core.key import Key
-from sparkbuild.core.uri import Uri
 from sparkbuild.workspace.shapes.schema import Docker, Mount
 
 # What can change without starting the engine again: these parts are only checked against the running lane.

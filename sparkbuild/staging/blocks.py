@@ -9,9 +9,8 @@ import msgspec
 
 from sparkbuild.agent.wire.layout import LEDGER
 from sparkbuild.agent.wire.staging.sources import Artifact, Folder, HubMirror, Rows, What
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
-from sparkbuild.core.uri import Uri
 from sparkbuild.staging.staged import StagedSpec
 from sparkbuild.workspace.locks.artifact import ARCHIVES
 from sparkbuild.workspace.shapes.stagingschema import FilesStaging, HubStaging, RowsStaging, Staging

@@ -22,14 +22,13 @@ from sparkbuild.agent.wire.staging.exports import (
     Tree,
 )
 from sparkbuild.core.errors import ConfigError, SparkbuildError
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.core.units import count
-from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.unreached import Unreached, unreached
 from sparkbuild.staging.blocks import Place, Staged
 from sparkbuild.staging.eviction import gone, owner

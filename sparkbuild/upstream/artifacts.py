@@ -7,13 +7,12 @@ import os
 import msgspec
 
 from sparkbuild.agent.wire.store import ARTIFACT, FETCH, ArtifactAbsent, ArtifactAsk, ArtifactFact, FetchAsk
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, Verdict
 from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made, size_again
-from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.unreached import Unreached, unreached
 

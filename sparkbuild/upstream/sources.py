@@ -20,13 +20,12 @@ from sparkbuild.agent.wire.store import (
     Submodule,
 )  # fmt: skip
 from sparkbuild.core.errors import IntegrityError
-from sparkbuild.core.goal import Goal, Input
+from sparkbuild.core.goal import Goal, Input, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, Verdict
 from sparkbuild.core.reasons import Reason, differences
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made, size_again
-from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.ask import look
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.unreached import Unreached, unreached

@@ -22,11 +22,10 @@ from sparkbuild.agent.wire.store import ARTIFACT
 from sparkbuild.app import verification
 from sparkbuild.app.space.room import needed
 from sparkbuild.core.errors import NodeError, SparkbuildError
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import Step, Verdict
 from sparkbuild.core.state import Made
-from sparkbuild.core.uri import Uri
 from sparkbuild.images.archive import ArchiveKind
 from sparkbuild.images.prebuilt import PrebuiltKind, PrebuiltSpec, prebuilt_goal
 from sparkbuild.images.prune import UNUSED, PruneKind, PruneSpec

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sparkbuild.app.silent import silent
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import MAYBE, OK, RUN, UNKNOWN, Step, Verdict
 from sparkbuild.core.reasons import Reason
-from sparkbuild.core.uri import Uri
 
 AWAY = Reason("node", "dgx2 does not answer: cannot reach it\n  found:  no route")
 DOCKER = Reason("docker", "docker on dgx1: it is down")

@@ -6,9 +6,8 @@ from typing import Any
 
 from sparkbuild.bench.goal import bench_goal, settings
 from sparkbuild.bench.manifest import FORMAT, Cell, Manifest, Pool, Program, Scores, Speed
-from sparkbuild.core.goal import Goal, Input
+from sparkbuild.core.goal import Goal, Input, Uri
 from sparkbuild.core.key import Key
-from sparkbuild.core.uri import Uri
 from sparkbuild.workspace.shapes.schema import Bench, Throughput, ToolEval
 
 BENCH = Bench(

@@ -2,11 +2,10 @@
 
 import pytest
 
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import Verdict, closure, plan
 from sparkbuild.core.reasons import Reason
-from sparkbuild.core.uri import Uri
 
 
 def goal(name: str, *needs: Goal, transient: bool = False) -> Goal:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkbuild.core.uri import Uri, is_uri
+from sparkbuild.core.goal import Uri, is_uri
 
 
 @pytest.mark.parametrize(

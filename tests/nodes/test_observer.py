@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import UNKNOWN, plan
-from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.facts import Observer
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.upstream.artifacts import ArtifactKind, ArtifactSpec, artifact_goal

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
-from sparkbuild.core.uri import Uri
 from sparkbuild.images.docker import DockerSpec, archive_in_store, reference, sync_goal
 from tests.rack.image import ARCHITECTURE, busybox_layer
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkbuild.core.goal import Goal, Input
+from sparkbuild.core.goal import Goal, Input, Uri
 from sparkbuild.core.key import Key
-from sparkbuild.core.uri import Uri
 from sparkbuild.serving.lane import LaneSpec, lane_goal
 from sparkbuild.serving.launch.fabric import Fabric, alone
 from sparkbuild.serving.launch.render import Launch, Rank, launch

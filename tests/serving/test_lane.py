@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.core.goal import Goal, Input
+from sparkbuild.core.goal import Goal, Input, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import OK, RUN, UNKNOWN
 from sparkbuild.core.state import Made
-from sparkbuild.core.uri import Uri
 from sparkbuild.serving.judge import judge, steps
 from sparkbuild.serving.lane import LaneSpec, lane_goal, launch_parts
 from sparkbuild.workspace.shapes.schema import SmokeGate

@@ -10,9 +10,8 @@ import pytest
 from sparkbuild.agent.ledger import mountlist
 from sparkbuild.agent.wire.layout import EXPORT as FORMAT
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, is_uri
 from sparkbuild.core.run import Kind, Run
-from sparkbuild.core.uri import is_uri
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.staging.blocks import Place, Staged, staged
 from sparkbuild.staging.exports import Export, ExportKind, exports

@@ -16,12 +16,11 @@ from sparkbuild.agent.ledger import ledger
 from sparkbuild.agent.wire.layout import LEDGER
 from sparkbuild.app.verification import Row, looked
 from sparkbuild.core.errors import IntegrityError, SpaceError
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
 from sparkbuild.core.plan import Verdict
 from sparkbuild.core.run import Kind, Progress, Run
 from sparkbuild.core.state import Made
-from sparkbuild.core.uri import Uri
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.staging.blocks import Archive, Place, staged
 from sparkbuild.staging.staged import StagedKind

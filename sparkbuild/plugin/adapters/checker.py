@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from doit.dependency import FileChangedChecker
 
-from sparkbuild.core.uri import is_uri
+from sparkbuild.core.goal import is_uri
 
 if TYPE_CHECKING:
     from sparkbuild.app.opened import Opened

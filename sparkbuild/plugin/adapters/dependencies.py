@@ -12,9 +12,8 @@ from doit.dependency import Dependency, DependencyStatus
 
 from sparkbuild.app.opened import Opened
 from sparkbuild.core.errors import ConfigError
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, is_uri
 from sparkbuild.core.plan import MAYBE, OK, RUN, UNKNOWN
-from sparkbuild.core.uri import is_uri
 from sparkbuild.core.writable import spared
 from sparkbuild.plugin.adapters.checker import CHANGED, FactChecker, stamp_of
 

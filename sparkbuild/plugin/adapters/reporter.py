@@ -11,9 +11,9 @@ from doit.exceptions import UnmetDependency
 from sparkbuild.app.opened import Opened
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core import units
+from sparkbuild.core.goal import DOWNLOADS
 from sparkbuild.core.plan import UNKNOWN
 from sparkbuild.core.screen import complain
-from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin.adapters.action import Unsure
 from sparkbuild.plugin.adapters.dependencies import goal_of
 from sparkbuild.plugin.adapters.goalaction import came_with

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from doit.cmd_list import List as DoitList
 from doit.exceptions import InvalidCommand
 
-from sparkbuild.core.uri import DOWNLOADS
+from sparkbuild.core.goal import DOWNLOADS
 from sparkbuild.plugin.adapters.current import current
 from sparkbuild.plugin.adapters.docs import all_docs
 from sparkbuild.plugin.commands.base import FactCommand

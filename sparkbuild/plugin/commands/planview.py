@@ -14,9 +14,8 @@ from sparkbuild.app.spoken import spoken
 from sparkbuild.app.stagechoice import checked
 from sparkbuild.core import units
 from sparkbuild.core.errors import SparkbuildError
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import DOWNLOADS, Goal
 from sparkbuild.core.plan import Plan, Step
-from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin.commands.base import FactCommand
 from sparkbuild.staging.eviction import Eviction
 

@@ -8,8 +8,8 @@ from doit.exceptions import InvalidCommand
 
 from sparkbuild.app.spoken import spoken
 from sparkbuild.core import units
+from sparkbuild.core.goal import DOWNLOADS
 from sparkbuild.core.plan import OK, RUN, Step
-from sparkbuild.core.uri import DOWNLOADS
 from sparkbuild.plugin.commands.base import FactCommand
 
 

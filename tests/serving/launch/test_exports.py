@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.errors import ConfigError, SparkbuildError
-from sparkbuild.core.goal import Goal
+from sparkbuild.core.goal import Goal, Uri
 from sparkbuild.core.key import Key
-from sparkbuild.core.uri import Uri
 from sparkbuild.serving.lane import lane_goal
 from sparkbuild.serving.launch import container, launching
 from sparkbuild.serving.launch.mounted import Mounted
