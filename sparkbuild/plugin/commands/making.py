@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import gc
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from doit.action import PythonAction
 from doit.control import TaskControl
@@ -23,9 +23,7 @@ from sparkbuild.plugin.adapters.dependencies import goal_of
 from sparkbuild.plugin.adapters.misread import HELP
 from sparkbuild.plugin.adapters.options import EVICT, selection
 from sparkbuild.plugin.adapters.runner import runner
-
-if TYPE_CHECKING:
-    from sparkbuild.plugin.commands.run import Run
+from sparkbuild.plugin.commands.base import FactCommand
 
 # Groups that nobody means as a whole: what happens then cannot be undone.
 _ONE_BY_ONE = {
@@ -55,7 +53,7 @@ class Options(NamedTuple):
 class Making:
     """One run of the command."""
 
-    def __init__(self, command: Run, opened: Opened) -> None:
+    def __init__(self, command: FactCommand, opened: Opened) -> None:
         self._command, self._opened = command, opened
 
     def make(self, options: Options) -> int:
