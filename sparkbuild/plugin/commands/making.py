@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import gc
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from doit.action import PythonAction
 from doit.control import TaskControl
@@ -23,9 +23,7 @@ from sparkbuild.plugin.adapters.dependencies import goal_of
 from sparkbuild.plugin.adapters.misread import HELP
 from sparkbuild.plugin.adapters.options import EVICT, selection
 from sparkbuild.plugin.adapters.runner import runner
-
-if TYPE_CHECKING:
-    from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.plugin.commands.base import FactCommand
 
 # Groups that nobody means as a whole: what happens then cannot be undone.
 _ONE_BY_ONE = {
