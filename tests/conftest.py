@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -59,13 +60,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test of the layer `unit`, its fixtures too, starts no process."""
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """A fixture of a test of the layer `unit` starts no process. What its end takes down may be of other tests."""
+    with _refusing(item):
+        return (yield)
+
+
+@contextmanager
+def _refusing(item: pytest.Item) -> Iterator[None]:
     if item.get_closest_marker(layers.UNIT) is None:
-        return (yield)
+        yield
+        return
     with layers.no_process() as refused:
-        item.stash[_REFUSED] = refused
-        return (yield)
+        try:
+            yield
+        finally:
+            item.stash.setdefault(_REFUSED, []).extend(refused)
 
 
 _REFUSED = pytest.StashKey[list[str]]()
@@ -73,8 +83,9 @@ _REFUSED = pytest.StashKey[list[str]]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """One that was refused, and somebody made nothing of it, counts too."""
-    result = yield
+    """Nor does the test itself. One that was refused, and somebody made nothing of it, counts too."""
+    with _refusing(item):
+        result = yield
     if refused := item.stash.get(_REFUSED, []):
         pytest.fail(f"a test of the layer unit started {', '.join(refused)}: tests/layers.py says what is in which")
     return result

@@ -36,7 +36,8 @@ _OF = {
         gates/test_check
         images/test_context images/test_demo_content images/test_docker_assemble images/test_dockerfile
         images/test_ranks images/test_shipped_images
-        nodes/local/test_local nodes/relay/test_ways nodes/rpc/test_pack nodes/ssh/test_openssh nodes/ssh/test_sshconfig
+        nodes/local/test_local nodes/relay/test_ways nodes/rpc/test_pack nodes/rpc/test_process
+        nodes/ssh/test_openssh nodes/ssh/test_sshconfig
         nodes/test_engine nodes/test_observer nodes/test_survey
         parsers
         serving/launch/test_hold serving/launch/test_render serving/ready/test_permanent_answers

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from sparkbuild.agent.wire.frames import PIECE, SELF, WINDOW, Frame, Frames, frame
+from sparkbuild.agent.wire.frames import GONE, PIECE, SELF, WINDOW, Frame, Frames, frame
 
 GRACE = 10.0  # seconds that a request has when the caller is gone: stopping.GRACE, and some
 _FULL = 4 * PIECE  # bytes that wait to be sent, from which on nothing is taken from a request
@@ -228,9 +228,11 @@ class Server:
                 os.close(fd)
             _called(f"agent {verb}")
             code = self._run(verb)
-        except BaseException:  # noqa: BLE001 - nothing may return into the loop of the process that forked
+        except BaseException as error:  # noqa: BLE001 - nothing may return into the loop of the process that forked
             import traceback  # noqa: PLC0415 - only for a message
 
+            if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("sparkbuild."):
+                code = GONE
             traceback.print_exc()
         finally:
             os._exit(code)

@@ -19,7 +19,7 @@ BEHIND = 5 * 3600.0  # seconds that the node's clock is behind ours
 
 def shown(monkeypatch: pytest.MonkeyPatch, now: float, **times: float) -> str:
     fact = lives(of=record(container="", pid=4711, host="127.0.0.1", model_id="m", lock="l@12", **times), now=now)
-    monkeypatch.setattr(status, "survey", lambda _agent, queries: dict.fromkeys(queries, fact))
+    monkeypatch.setattr(status, "look", lambda _agent, nodes, _ask: dict.fromkeys(nodes, fact))
     command: Any = Status.__new__(Status)
     opened = SimpleNamespace(
         stops=lambda: {"demo": Stop(("dgx1",), 15.0)},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.core.interrupt import Cancel, Interrupted
-from sparkbuild.plugin.adapters.action import came_with
+from sparkbuild.plugin.adapters.goalaction import came_with
 from sparkbuild.plugin.adapters.reporter import Reporter
 from tests.core.test_plan import goal
 

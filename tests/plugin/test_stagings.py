@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkbuild.app.goals.assemble import Goals, assemble
-from sparkbuild.plugin.adapters.factory import group_doc
+from sparkbuild.plugin.adapters import docs
 from sparkbuild.workspace.load import load
 from tests.engine import ROOT
 
@@ -188,4 +188,4 @@ def test_a_folder_of_its_own(tmp_path: Path, path: str) -> None:
     ],
 )
 def test_what_a_group_is(name: str, count: int, text: str) -> None:
-    assert group_doc(name, [""] * count) == text
+    assert docs.group(name, [""] * count) == text

@@ -608,7 +608,7 @@ def test_an_account_that_may_run_nothing(wire: Rack, root: Path) -> None:
     node.add_user("closed")
     node.run(["usermod", "-s", "/usr/sbin/nologin", "closed"], check=True)
     error = failure(root, dgx1=place(node, user="closed"))
-    assert error.what == "the agent on dgx1 ended in the middle of 'facts'"
+    assert error.what == "the agent on dgx1 ended in the middle of 'start'"
     assert "This account is currently not available." in error.found
 
 

@@ -38,7 +38,7 @@ def log_logins(node: Node) -> None:
 
 
 def calls(node: Node) -> list[str]:
-    """The agent calls since the last look."""
+    """The agents that were started since the last look, by what they were told to do."""
     log = node.path(AGENTS)
     found = log.read_text().split() if log.exists() else []
     log.unlink(missing_ok=True)
@@ -63,7 +63,7 @@ def test_it_is_served_and_then_there_is_nothing_to_do(lanes: Lanes) -> None:
     again = lanes.ok(f"serve:{RECIPE}")
     assert "run   " not in again.out, "no task has anything to do"
     assert " up to date; " in again.out
-    assert [calls(node) for node in lanes.nodes] == [["facts"], ["facts"]], "one look at each node"
+    assert [calls(node) for node in lanes.nodes] == [["serve"], ["serve"]], "one agent for each node"
     assert [logins(node) for node in lanes.nodes] == [1, 1], "one connection to each node"
     assert [box(node)["Id"] for node in lanes.nodes] == boxes
     assert lanes.states(f"serve:{RECIPE}")[f"serve:{RECIPE}"] == "ok"

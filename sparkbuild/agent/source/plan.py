@@ -29,19 +29,21 @@ _PLANNERS = {
     "page15": "sparkbuild.agent.rows.packed",
     "sparse-copy": "sparkbuild.agent.rows.sparse",
 }
+_KINDS = ", ".join(("artifact", "list", *_PLANNERS))
 
 
 def of_what(what: What, store: str, dst: str, archives: Archives) -> FileSet:
     """The files for what is asked for. Relative paths are inside the store; a `dst` ("": none) is neither a part of its
     own source nor around it. Raises AgentError when they cannot be had or make no sense.
     """
+    if not what or "kind" not in what:  # type: ignore[redundant-expr] # a caller may say anything
+        raise AgentError("a staging of an unknown kind", kind="config", found="None", wanted=_KINDS)
     if what["kind"] == "artifact" or what["kind"] == "list":
         wanted = file_set(what, store, archives)
     elif what["kind"] in _PLANNERS:
         wanted = _apart(importlib.import_module(_PLANNERS[what["kind"]]), what, store, dst, archives)
     else:
-        kinds = ", ".join(("artifact", "list", *_PLANNERS))
-        raise AgentError("a staging of an unknown kind", kind="config", found=repr(what["kind"]), wanted=kinds)
+        raise AgentError("a staging of an unknown kind", kind="config", found=repr(what["kind"]), wanted=_KINDS)
     _check_names([item.name for item in wanted.files] + [link.name for link in wanted.links])
     for link in wanted.links:
         if not safe_text(link.name, link.text):

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from sparkbuild.agent.wire.frames import GONE
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.interrupt import cancel
 from sparkbuild.nodes.rpc.connection import OnEvent
@@ -39,17 +40,29 @@ class NodeAgent:
         self, verb: str, request: Mapping[str, Any], on_event: OnEvent | None = None, *, final: bool = False
     ) -> dict[str, Any]:
         """Run a verb; see core.run.Agent."""
+        reply, code = self._called(verb, request, on_event, final=final)
+        if code == GONE:  # somebody removed it, or mounted something there: it is sent and started anew, once
+            self.close()
+            reply, _ = self._called(verb, request, on_event, final=final)
+        return reply.outcome()
+
+    def _called(
+        self, verb: str, request: Mapping[str, Any], on_event: OnEvent | None, *, final: bool
+    ) -> tuple[Reply, int]:
+        """What came of it, and the exit code where there was no result."""
         check = no_check if final else cancel.check
         reply = Reply(self.name, verb)
         running = self._begin(verb, request, final=final)
+        code = 0
         try:
             for line in running.lines(check):
                 reply.feed(line, on_event)
             if reply.result is None:
-                reply.broken(running.said, running.code)
+                code = running.code
+                reply.broken(running.said, code)
         finally:
             running.stop(*self.grace(verb))
-        return reply.outcome()
+        return reply, code
 
     def put(self, path: str, source: str, sha256: str, on_event: OnEvent | None = None) -> int:
         """Send a file into the store; see Connection.put."""
@@ -107,7 +120,7 @@ class NodeAgent:
 
     def _begin(self, verb: str, request: Mapping[str, Any], *, final: bool = False) -> Request:
         check = no_check if final else cancel.check
-        schemes = {str(query.get("scheme")) for query in request["queries"]} if verb == "facts" else set()
+        schemes = {str(query.get("scheme")) for query in request.get("queries", ())} if verb == "facts" else set()
         process = self._running(check, final=final)
         running = process.begin(verb, *sorted(schemes))
         try:

@@ -104,8 +104,8 @@ class Status(FactCommand):
             lock=record.get("lock") if alive else None,
             key=(record.get("key") or "")[:12] if alive else None,
             current=current,
-            ready_seconds=ready["seconds"] if ready else None,
-            ttft_seconds=ready["ttft"] if ready else None,
+            ready_seconds=ready.get("seconds") if ready else None,
+            ttft_seconds=ready.get("ttft") if ready else None,
             gates={gate["id"]: bool(gate["ok"]) for gate in record.get("gates") or ()} if alive else {},
             protected=bool(record.get("protect")),
         )

@@ -11,7 +11,7 @@ from sparkbuild.core.suggest import nearest
 
 if TYPE_CHECKING:
     from sparkbuild.workspace.shapes.fieldtypes import Table
-from sparkbuild.workspace.toml.scan import Path
+    from sparkbuild.workspace.toml.scan import Path
 
 T = TypeVar("T", bound=msgspec.Struct)
 
