@@ -40,14 +40,17 @@ class FileSource:
     `version`: what it was when it was planned (see versions), "" when nobody looked: it must still be that. A NAS that
     hiccups (EIO), or has lost the handle (ESTALE), is asked again, with the path opened anew: it must be the same file,
     in the same version. Several threads may read at once.
+
+    `linked`: it has other names, each of which may go while it is read, and that moves its ctime: then this is no news,
+    and who reads holds the content against a digest.
     """
 
-    def __init__(self, path: str, version: str = "") -> None:
-        self.path, self._guard = path, threading.Lock()
+    def __init__(self, path: str, version: str = "", *, linked: bool = False) -> None:
+        self.path, self._guard, self._linked = path, threading.Lock(), linked
         self._pages, self.version = nas.patient(path, lambda: _open(path))
         self._old: list[int] = []  # another thread may be reading from it, so it is closed at the end
         self.size = self.version.size
-        if version and version != self.version.text:
+        if version and version != self.version.text and not self._is_same(versions.parsed(version)):
             self.close()
             what = "the source is not the one it was when this was planned"
             raise _another(what, path, self.version, versions.parsed(version))
@@ -65,7 +68,7 @@ class FileSource:
 
         Raises AgentError when the path is another file by now.
         """
-        return FileSource(self.path, self.version.text)
+        return FileSource(self.path, self.version.text, linked=self._linked)
 
     def close(self) -> None:
         """Close the file."""
@@ -83,8 +86,11 @@ class FileSource:
             self._pages = pages
 
     def _compare(self, now: Version) -> None:
-        if now != self.version:
+        if not self._is_same(now):
             raise _another("the source was changed while it was being read", self.path, now, self.version)
+
+    def _is_same(self, other: Version) -> bool:
+        return other == (self.version._replace(ctime_ns=other.ctime_ns) if self._linked else self.version)
 
 
 def _another(what: str, path: str, now: Version, before: Version) -> AgentError:

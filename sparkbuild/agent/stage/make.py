@@ -86,7 +86,7 @@ class Maker:
         with self._guard, Held(self._dst) as held:
             folder.place(held, wanted.name)
         if task.do == DETACH:
-            source: Source = FileSource(path)
+            source: Source = FileSource(path, linked=True)
         else:
             source = self._opener(wanted)
             if task.apart and task.record is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.staging.hubcache import COMMIT, REAL, REPO, HubCache
 # At the nth big read of the source something is done to it.
 AT = """
 import os
+import time
 plain, calls = os.preadv, 0
 def preadv(fd, *args):
     global calls
@@ -196,3 +198,22 @@ def test_trouble_of_the_source_is_the_sources(tmp_path: Path, dst: Path, name: s
     assert (answer.code, said["kind"], said["where"]) == (1, "node", str(source)), said
     assert ".part" not in json.dumps(said)
     assert os.strerror(getattr(errno, name)) in said["what"] + said["found"]
+
+
+def test_a_name_that_goes_while_a_file_of_two_is_read(tmp_path: Path) -> None:
+    """Two files of a folder that are one: while one is read to be a file of its own, the other is replaced."""
+    path, other = tmp_path / "a", tmp_path / "b"
+    path.write_bytes(b"a" * 5000)
+    other.hardlink_to(path)
+    strict, linked = FileSource(str(path)), FileSource(str(path), linked=True)
+    time.sleep(0.02)  # a tick of the clock of times of files
+    other.unlink()
+    with pytest.raises(AgentError, match="changed while it was being read"):
+        strict.check()
+    linked.check()
+    linked.again().close()
+    path.write_bytes(b"b" * 5000)
+    with pytest.raises(AgentError, match="changed while it was being read"):
+        linked.check()
+    strict.close()
+    linked.close()
