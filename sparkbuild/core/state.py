@@ -83,7 +83,7 @@ class StateStore:
         return self._connection
 
     def _connect_patiently(self) -> sqlite3.Connection:
-        import sqlite3  # noqa: PLC0415
+        import sqlite3  # noqa: PLC0415 - as in _open: a look at which all is well opens no file
 
         # sqlite's own timeout does not cover the switch to WAL mode: two runs that create the file at the same moment,
         # or one that opens it while the last other one closes it, get "database is locked" at once.
@@ -97,7 +97,7 @@ class StateStore:
                 time.sleep(0.01)
 
     def _connect(self) -> sqlite3.Connection:
-        import sqlite3  # noqa: PLC0415
+        import sqlite3  # noqa: PLC0415 - as above
 
         connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:

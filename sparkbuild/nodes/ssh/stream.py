@@ -83,7 +83,7 @@ def _up(channel: Channel, other: socket.socket, down: threading.Thread) -> None:
 
 def _is_closed(other: socket.socket) -> bool:
     """Whether the other end was closed, and not only its sending half."""
-    import select  # noqa: PLC0415
+    import select  # noqa: PLC0415 - only for a stream
 
     poll = select.poll()
     poll.register(other, 0)

@@ -18,7 +18,7 @@ class WalBackend:
     def __init__(self, name: str, codec: Any = None, *, module_name: str | None = None) -> None:
         del codec, module_name
         # doit imports all backends before it looks at the command line: what this one needs is loaded when it is used
-        from sparkbuild.core.state import StateStore  # noqa: PLC0415
+        from sparkbuild.core.state import StateStore  # noqa: PLC0415 - see the class
 
         self.name = name
         self.store = StateStore(Path(name))

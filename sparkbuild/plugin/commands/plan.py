@@ -48,7 +48,7 @@ class PlanCommand(FactCommand):
 
     def _execute(self, as_json: bool, verbose: bool, stage: str, evict: bool, pos_args: Any = None) -> int:  # noqa: FBT001
         # this module is loaded before the nodes are asked, and each millisecond before that is waited for
-        from sparkbuild.plugin.commands.planview import PlanView  # noqa: PLC0415
+        from sparkbuild.plugin.commands.planview import PlanView  # noqa: PLC0415 - as above
 
         names = list(pos_args or ())
         view = PlanView(self, names, verbose=verbose)
