@@ -3,7 +3,8 @@
     python3 bad_engine.py --host 127.0.0.1 --port 8440 --do hang-up
 
 `POST /become/MODE` changes what it does from the next request on, whatever it does now; `GET /asked` says how many
-requests came. In a test: `with running("dribble") as engine:`, or `lane_files` for a recipe that serves it.
+requests came, `GET /chats` how many of them for a chat. In a test: `with running("dribble") as engine:`, or
+`lane_files` for a recipe that serves it.
 """
 
 from __future__ import annotations
@@ -169,6 +170,7 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     mode = "fine"
     asked = 0
+    chats = 0
 
 
 class _Handler(socketserver.StreamRequestHandler):
@@ -188,7 +190,10 @@ class _Handler(socketserver.StreamRequestHandler):
                 return _answer(self.connection.sendall, 200, b"{}")
             if path == "/asked":
                 return _answer(self.connection.sendall, 200, json.dumps(server.asked).encode())
+            if path == "/chats":
+                return _answer(self.connection.sendall, 200, json.dumps(server.chats).encode())
             server.asked += bool(words)  # who only knocks asks nothing
+            server.chats += path == "/v1/chat/completions"
             MODES[server.mode](self.connection.sendall, path, body)
         except (OSError, ValueError):
             return None  # who asks may hang up whenever it likes

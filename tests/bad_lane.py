@@ -63,9 +63,9 @@ class BadLane(Tool):
         """Have the engine answer so from here on."""
         bad_engine.become(self.url, mode)
 
-    def asked(self) -> int:
-        """How many requests the engine heard."""
-        with urllib.request.urlopen(f"{self.url}/asked", timeout=10) as answer:
+    def chats(self) -> int:
+        """How many chats the engine was asked for."""
+        with urllib.request.urlopen(f"{self.url}/chats", timeout=10) as answer:
             return int(json.load(answer))
 
     def row(self) -> dict[str, Any]:

@@ -148,9 +148,9 @@ def test_a_lane_that_ends_while_its_gates_are_asked(lane: BadLane, how: str, tol
     path = lane.root / f"recipes/{RECIPE}/recipe.toml"
     path.write_text(path.read_text().replace('expect = "4"', 'expect = "5"'))
     lane.become("chat-silent")
-    asked = lane.asked()
+    chats = lane.chats()
     process = lane.start(TASK)
-    until(lambda: lane.asked() > asked)
+    until(lambda: lane.chats() > chats)
     if how == "killed":
         os.kill(lane.row()["pid"], signal.SIGKILL)
     else:

@@ -109,10 +109,12 @@ class Node:
         pid = self._wait_for_init(self._starter, log)
         state = {"pid": pid, "started": Proc.of(pid).started}
         (self.folder / "state.json").write_text(json.dumps(state), encoding="utf-8")
-        self.switch.connect(self.name, pid, self.address)
-        wait_for(f"{self.name} is set up (see {log})", lambda: _runs_tini(pid) or not self.is_on())
-        if not self.is_on():
-            raise RackError(f"{self.name} did not boot:\n{log.read_text(errors='replace')}")
+        try:
+            self.switch.connect(self.name, pid, self.address)
+            wait_for(f"{self.name} is set up (see {log})", lambda: _runs_tini(pid) or not self.is_on())
+        finally:
+            if not self.is_on():  # and that is why there was nothing to put a cable into
+                raise RackError(f"{self.name} did not boot:\n{log.read_text(errors='replace')}")
         wait_for(f"sshd of {self.name} answers", self._banner)
         if self.has_docker:
             self.docker.wait()

@@ -31,8 +31,9 @@ if "deaf" in how:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if "family" in how:
     sleep = "import time; time.sleep(60)"
-    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + sleep
-    inside = subprocess.Popen([sys.executable, "-c", deaf])
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); " + sleep
+    inside = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+    inside.stdout.readline()
     outside = subprocess.Popen([sys.executable, "-c", sleep], start_new_session=True)
     print("family", inside.pid, outside.pid, flush=True)
 print("engine", os.getpid(), os.environ.get("TOKEN"), os.environ.get("SHELL_ONLY"), flush=True)
