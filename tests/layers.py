@@ -36,7 +36,7 @@ _OF = {
         gates/test_check
         images/test_context images/test_demo_content images/test_docker_assemble images/test_dockerfile
         images/test_ranks images/test_shipped_images
-        nodes/local/test_local nodes/relay/test_ways nodes/rpc/test_pack nodes/rpc/test_process
+        nodes/local/test_early nodes/local/test_local nodes/relay/test_ways nodes/rpc/test_pack nodes/rpc/test_process
         nodes/ssh/test_openssh nodes/ssh/test_sshconfig
         nodes/test_engine nodes/test_observer nodes/test_survey
         parsers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk import patience
@@ -72,30 +73,47 @@ def run(request: Request, reporter: Reporter) -> FactsResult:
     def look(index: int, query: Query) -> None:
         facts[index] = _observe({**shared, **query})
 
-    quiet = []
+    quiet: list[tuple[int, Query]] = []
+    on_disks: list[tuple[int, Query]] = []
     for index, query in enumerate(request["queries"]):
         running = query["scheme"] == "lane" and runs(request["store"], query["recipe"])
         if running or query["scheme"] in WAITING:
             threads.append(threading.Thread(target=look, args=(index, query), daemon=True))
             threads[-1].start()
         else:
-            quiet.append((index, query))
+            (on_disks if query["scheme"] in ON_DISKS else quiet).append((index, query))
     for index, query in quiet:  # while the lanes answer
         look(index, query)
+    outcomes = patience.each(
+        [(partial(_observe, {**shared, **query}), _folder(shared, query)) for _, query in on_disks]
+    )
+    for (index, _), outcome in zip(on_disks, outcomes, strict=True):
+        facts[index] = _fact(outcome)
     for thread in threads:
         thread.join()
     return {"facts": facts}
 
 
+def _folder(shared: Shared, query: Query) -> str:
+    dst = query.get("dst")
+    return inside(shared["store"], dst) if isinstance(dst, str) else ""
+
+
+def _fact(outcome: patience.Outcome) -> object:
+    if isinstance(outcome.error, patience.SilentError):
+        return {"present": False, "hung": outcome.error.fields}
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value
+
+
 def _observe(query: PlacedQuery) -> object:
     observe = importlib.import_module(f"sparkbuild.agent.{OBSERVERS[query['scheme']]}").observe
     try:
-        if query["scheme"] in ON_DISKS:
-            return patience.bounded(lambda: observe(query), about=inside(query["store"], query["dst"]))
         return observe(query)
     except OSError as error:
         return _failed(error, query)
-    except patience.SilentError as error:
+    except patience.SilentError as error:  # of a look within this one
         return {"present": False, "hung": error.fields}
     except AgentError as error:
         text = "; ".join(part for part in (error.fields["what"], error.fields["next"]) if part)

@@ -8,6 +8,7 @@ lock that nobody opens any more. It carries out nothing itself, and so it always
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -227,6 +228,8 @@ class Server:
             for fd in (*theirs, *ours, *(fd for request in self._requests.values() for fd in request.fds())):
                 os.close(fd)
             _called(f"agent {verb}")
+            gc.freeze()  # what is shared with the process that forked would be copied to be looked at
+            gc.enable()
             code = self._run(verb)
         except BaseException as error:  # noqa: BLE001 - nothing may return into the loop of the process that forked
             import traceback  # noqa: PLC0415 - only for a message

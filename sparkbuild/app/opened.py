@@ -15,7 +15,7 @@ from sparkbuild.app.work import STATE_FILE, Work
 from sparkbuild.core.pools import Pools
 from sparkbuild.core.state import StateStore
 from sparkbuild.nodes.cluster import Nodes, Place
-from sparkbuild.nodes.local.process import Popen
+from sparkbuild.nodes.local.early import Early
 
 if TYPE_CHECKING:
     from sparkbuild.app.observed import Observed
@@ -29,13 +29,13 @@ class Opened:
     is none to read.
     """
 
-    def __init__(self, root: Path, begun: Popen | None = None) -> None:
+    def __init__(self, root: Path, early: Early | None = None) -> None:
         self.root = root
         self.catalog = Catalog(root)
         config = self.catalog.names.config
         places = {name: Place(**msgspec.structs.asdict(node)) for name, node in config.nodes.items()}
         fabrics = dict.fromkeys(cluster.fabric for cluster in config.clusters.values() if cluster.fabric)
-        self.nodes = Nodes(root, places, begun, tuple(fabrics))
+        self.nodes = Nodes(root, places, early, tuple(fabrics))
         pools = Pools({**_POOLS, **dict.fromkeys(config.nodes, 1), **config.pools})
         self.work = Work(root, self.nodes, pools, StateStore(root / STATE_FILE))
 

@@ -14,9 +14,8 @@ import msgspec
 from sparkbuild.agent.wire.nodes import LISTENER, ListenerAsk
 from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.nodes.ask import look
-from sparkbuild.nodes.local import process
 from sparkbuild.nodes.local.agent import LocalAgent
-from sparkbuild.nodes.local.process import Popen
+from sparkbuild.nodes.local.early import Early
 from sparkbuild.nodes.rpc.connection import Connection
 from sparkbuild.nodes.ssh.config import Target, Targets
 
@@ -52,11 +51,11 @@ class Nodes:
     """
 
     def __init__(
-        self, root: Path, places: Mapping[str, Place], begun: Popen | None = None, fabrics: Sequence[str] = ()
+        self, root: Path, places: Mapping[str, Place], early: Early | None = None, fabrics: Sequence[str] = ()
     ) -> None:
         self.fabrics = tuple(fabrics)  # networks that nodes talk to each other over, before any other that they share
         self._root = root
-        self._begun = begun  # an agent of this machine that was started early, until it is used
+        self._early = early
         self._places = dict(places)
         self._agents: dict[str, Connection] = {}
         self._dockers: dict[str, docker.DockerClient] = {}
@@ -95,18 +94,13 @@ class Nodes:
                 return self._agents[node]
             if place.connection == "local":
                 self._refuse_open(node)
-                self._agents[node] = LocalAgent(node, self.store(node), self._take_begun, docker=place.docker)
+                self._agents[node] = LocalAgent(node, self.store(node), self._early, docker=place.docker)
                 return self._agents[node]
         from sparkbuild.nodes.ssh.agent import SshAgent  # noqa: PLC0415 - costs paramiko
 
         made = SshAgent(node, self.store(node), self.link(node), python=place.python, docker=place.docker)
         with self._guard:
             return self._agents.setdefault(node, made)
-
-    def _take_begun(self) -> Popen | None:
-        with self._guard:
-            begun, self._begun = self._begun, None
-        return begun
 
     def _refuse_open(self, node: str) -> None:
         """Raise NodeError when others may change what lies in a store of this machine. One in the workspace is as open
@@ -223,7 +217,8 @@ class Nodes:
             agent.close()
         if network is not None:
             network.close()
-        process.end(self._take_begun())
+        if self._early is not None:
+            self._early.close()
 
 
 def _url(host: str, port: int) -> str:

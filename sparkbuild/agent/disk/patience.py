@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import shlex
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.wire.protocol import AgentError
@@ -27,6 +27,7 @@ TELL = 3.0  # until somebody is told
 AFTER = 2.0  # for each further look, when one was given up: most often it is the same NAS
 _STEP = 0.05
 _T = TypeVar("_T")
+Look = tuple[Callable[[], object], str]  # and the folder that it is about, "" for none
 _given_up: list[str] = []
 _hurries: list[bool] = []
 
@@ -64,45 +65,103 @@ class _Looker:
 _idle: list[_Looker] = []
 
 
-def bounded(look: Callable[[], _T], *, about: str = "") -> _T:
-    """What `look` returns or raises. Raises SilentError when a question of it to a file system stays open, or when it
-    does not go on and nobody noted what it asked. `about`: the folder that is named then, and not looked at again.
-    Threads that `look` starts belong to it when they run in its context. Of looks within each other each has its own
-    bound.
+class Outcome(NamedTuple):
+    """What a look returned, or what it raised: a SilentError when it was given up."""
+
+    value: object
+    error: BaseException | None
+
+
+class _Round:
+    """Looks that one thread carries out, until one of them is given up: that thread waits on, and carries out no more.
+    To hand each look to a thread and back would take longer than most looks.
     """
-    if about and about in _given_up:
-        raise silent(questions.Question(about, 0.0, None, of_source=False), LOOK)
-    me, outer = object(), questions.look_of.get()
-    results: list[_T] = []
-    errors: list[BaseException] = []
 
-    def run() -> None:
-        questions.look_of.set(me)
-        try:
-            results.append(look())
-        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-            errors.append(error)
+    def __init__(self, looks: Iterable[Look], outcomes: list[Outcome]) -> None:
+        self._looks = looks
+        self._outcomes = outcomes
+        self._guard = threading.Lock()
+        self._present: tuple[object, str] | None = None  # whose questions are asked now, and the folder it is about
 
-    questions.begin(me)
-    looker = _idle.pop() if _idle else _Looker()
-    looker.start(partial(copy_context().run, run))
-    limit = AFTER if _given_up or _hurries else LOOK
-    silence: SilentError | None = None
-    while not (ended := looker.ends(_STEP)) and silence is None:
-        questions.goes_on(outer)
+    def carry_out(self) -> None:
+        """By the thread that may have to be left."""
+        for look, about in self._looks:
+            me = object()
+            questions.begin(me)
+            self._present = me, about
+            questions.look_of.set(me)
+            outcome = _outcome(look, about)
+            if not self._end(me, outcome, given_up=False):
+                return
+
+    def _end(self, me: object, outcome: Outcome, *, given_up: bool) -> bool:
+        """Either thread ends a look, whichever is first; False for the other one."""
+        with self._guard:
+            if self._present is None or self._present[0] is not me:
+                return False
+            self._present = None
+            questions.end(me, given_up=given_up)
+            self._outcomes.append(outcome)
+            return True
+
+    def gives_up(self) -> bool:
+        """By the thread that waits: whether the present look is given up, and its thread left."""
+        present = self._present
+        if present is None:
+            return False
+        me, about = present
         question, seconds = questions.waited(me)
-        if question and seconds > limit:
-            silence = silent(question, seconds)
-        elif question is None and questions.still(me) > LOOK:
-            silence = silent(questions.Question(about, 0.0, me, of_source=False), questions.still(me))
-    questions.end(me, given_up=not ended)
-    if silence is not None and not ended:  # its thread is left waiting
-        _given_up.append(about or silence.fields["where"])
-        raise silence
-    _idle.append(looker)
-    if errors:
-        raise errors[0]
-    return results[0]
+        if question is None:
+            question, seconds = questions.Question(about, 0.0, me, of_source=False), questions.still(me)
+            limit = LOOK
+        else:
+            limit = AFTER if _given_up or _hurries else LOOK
+        if seconds <= limit:
+            return False
+        error = silent(question, seconds)
+        if not self._end(me, Outcome(None, error), given_up=True):
+            return False  # it has ended just now
+        _given_up.append(about or error.fields["where"])
+        return True
+
+
+def _outcome(look: Callable[[], object], about: str) -> Outcome:
+    if about and about in _given_up:
+        return Outcome(None, silent(questions.Question(about, 0.0, None, of_source=False), LOOK))
+    try:
+        return Outcome(copy_context().run(look), None)
+    except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+        return Outcome(None, error)
+
+
+def each(looks: Sequence[Look]) -> list[Outcome]:
+    """What came of each look, one after the other. One is given up, and the next begun, when a question of it to a file
+    system stays open, or when it does not go on and nobody noted what it asked. Threads that a look starts belong to it
+    when they run in its context. Of looks within each other each has its own bound.
+    """
+    outer = questions.look_of.get()
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(looks):
+        work = _Round(looks[len(outcomes) :], outcomes)
+        looker = _idle.pop() if _idle else _Looker()
+        looker.start(partial(copy_context().run, work.carry_out))
+        while not looker.ends(_STEP):
+            questions.goes_on(outer)
+            if work.gives_up():
+                break
+        else:
+            _idle.append(looker)
+    return outcomes
+
+
+def bounded(look: Callable[[], _T], *, about: str = "") -> _T:
+    """What `look` returns or raises. Raises SilentError when it is given up, as of `each`. `about`: the folder that is
+    named then, and not looked at again.
+    """
+    (outcome,) = each([(look, about)])
+    if outcome.error is not None:
+        raise outcome.error
+    return cast("_T", outcome.value)
 
 
 @contextmanager

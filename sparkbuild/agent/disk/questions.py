@@ -83,7 +83,8 @@ def goes_on(look: object) -> None:
 
 def still(look: object) -> float:
     """For how many seconds a look has asked nothing and been answered nothing: what it waits for was not noted."""
-    return time.monotonic() - _moved[look]
+    now = time.monotonic()
+    return now - _moved.get(look, now)
 
 
 def end(look: object, *, given_up: bool) -> None:

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
+from itertools import islice
 
-from sparkbuild.agent.wire.layout import OURS
-
-_MOST = 64  # entries that are looked at: one umask made all of a staging, and each look costs a step of the disk
+_MOST = 64  # paths that are looked at: one umask made all of a staging, and each look costs a step of the disk
 
 
-def closed(dst: str) -> str:
-    """The first path in a staged folder that others cannot read, "" when there is none among those looked at. What is
-    staged now is readable whatever the umask; this is data of earlier versions, or closed by hand.
+def is_open(status: os.stat_result) -> bool:
+    """Whether others may read it, and enter it when it is a folder."""
+    wanted = 0o005 if stat.S_ISDIR(status.st_mode) else 0o004
+    return stat.S_ISLNK(status.st_mode) or status.st_mode & wanted == wanted
+
+
+def closed(dst: str, names: Iterable[str]) -> str:
+    """The first path, of a staged folder and these names in it, that others cannot read; "" when there is none among
+    those looked at. What is staged now is readable whatever the umask; this is data of earlier versions, or closed by
+    hand.
     """
-    left = _MOST
-    waiting = [dst]
-    while waiting and left:
-        path = waiting.pop(0)
+    for path in islice((dst, *(f"{dst}/{name}" for name in names)), _MOST):
         try:
-            mode = os.lstat(path).st_mode
+            if not is_open(os.lstat(path)):
+                return path
         except OSError:
             continue
-        left -= 1
-        wanted = 0o005 if stat.S_ISDIR(mode) else 0o004
-        if not stat.S_ISLNK(mode) and mode & wanted != wanted:
-            return path
-        if stat.S_ISDIR(mode):
-            try:
-                names = sorted(os.listdir(path))
-            except OSError:
-                return path
-            waiting += [f"{path}/{name}" for name in names[:_MOST] if path != dst or name != OURS]
     return ""

@@ -12,12 +12,12 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import dump
 from sparkbuild.agent.disk.held import Held
-from sparkbuild.agent.ledger import way
+from sparkbuild.agent.ledger import modes, way
 from sparkbuild.agent.ledger.ledger import Ledger, path_of as ledger_path, small_file
 from sparkbuild.agent.wire.layout import OURS, STAMPS_FILE
 
@@ -68,9 +68,17 @@ def restamp(dst: str, ledger: Ledger, moved: dict[str, tuple[Stamp, Stamp]]) -> 
     return taken
 
 
-def unmoved(dst: str, key: str) -> tuple[int, About] | None:
-    """(bytes, about) of a folder in which nothing moved since all of it was proven against a ledger with this key; None
-    when that cannot be said. The ledger's own stamp stands for its content, so that it need not be read.
+class Unmoved(NamedTuple):
+    """A folder in which nothing moved; `closed`: as of modes.closed."""
+
+    bytes: int
+    about: About
+    closed: str
+
+
+def unmoved(dst: str, key: str) -> Unmoved | None:
+    """A folder in which nothing moved since all of it was proven against a ledger with this key; None when that cannot
+    be said. The ledger's own stamp stands for its content, so that it need not be read.
     """
     value = _load(dst)
     try:
@@ -78,14 +86,18 @@ def unmoved(dst: str, key: str) -> tuple[int, About] | None:
             return None
         if way.detours(dst, (*value["files"], *value.get("links", {}))):
             return None
+        closed = modes.closed(dst, way.steps(value["files"]))
         for name, stamp in questions.asking_each(dst, value["files"].items()):
-            if of(os.lstat(f"{dst}/{name}")) != stamp:
+            status = os.lstat(f"{dst}/{name}")
+            if of(status) != stamp:
                 return None
+            if not closed and not modes.is_open(status):
+                closed = f"{dst}/{name}"
         for name, text in questions.asking_each(dst, value.get("links", {}).items()):
             if os.readlink(f"{dst}/{name}") != text:
                 return None
         # held against its shape where it comes in (nodes/rpc/shapes.py)
-        return int(value["total"]), cast("About", dict(value.get("about", {})))
+        return Unmoved(int(value["total"]), cast("About", dict(value.get("about", {}))), closed)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -38,11 +38,12 @@ def detours(dst: str, names: Iterable[str]) -> dict[str, Detour]:
     is not there yet is none.
     """
     by_step: dict[str, Detour] = {}
+    folders = steps(names)
     try:
-        device = os.stat(dst).st_dev
+        device = os.stat(dst).st_dev if folders else 0
     except OSError:
         return by_step
-    for step in questions.asking_each(dst, steps(names)):
+    for step in questions.asking_each(dst, folders):
         if not behind(step, by_step):
             detour = _look(f"{dst}/{step}", device)
             if detour is not None:

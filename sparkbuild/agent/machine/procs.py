@@ -206,9 +206,8 @@ def marked(mark: str) -> set[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                with open(f"/proc/{entry}/environ", "rb") as file:
-                    if wanted in file.read().split(b"\0"):
-                        pids.add(int(entry))
+                if wanted in _environment(entry).split(b"\0"):
+                    pids.add(int(entry))
             except OSError:
                 continue
     return pids
@@ -222,8 +221,7 @@ def marks(name: str) -> dict[str, set[int]]:
         if not entry.isdigit():
             continue
         try:
-            with open(f"/proc/{entry}/environ", "rb") as file:
-                environment = file.read()
+            environment = _environment(entry)
             if wanted not in environment or _network(entry) != here:  # a container, or a node of a rack
                 continue
         except OSError:
@@ -232,6 +230,18 @@ def marks(name: str) -> dict[str, set[int]]:
             if word.startswith(wanted):
                 by_value.setdefault(word.partition(b"=")[2].decode(errors="replace"), set()).add(int(entry))
     return by_value
+
+
+def _environment(pid: str) -> bytes:
+    """What a process was started with. Without a file object, which asks the kernel five things more of each."""
+    fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = []
+        while piece := os.read(fd, 1 << 16):
+            pieces.append(piece)
+        return b"".join(pieces)
+    finally:
+        os.close(fd)
 
 
 def _network(pid: str) -> str:

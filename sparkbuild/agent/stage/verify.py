@@ -51,16 +51,16 @@ def observe(query: StagedQuery, moved: Moved | None = None) -> StagedFact | NotS
     dst = inside(store, query["dst"])
     if query.get("key") and not query.get("full") and not query.get("source"):
         still = stamps.unmoved(dst, query["key"])
-        if still is not None and still[0] < _SMALL and not _sampled(still[0]):
+        if still is not None and still.bytes < _SMALL and not _sampled(still.bytes):
             return {
                 "present": True,
                 "key": query["key"],
-                "bytes": still[0],
-                "about": still[1],
+                "bytes": still.bytes,
+                "about": still.about,
                 "to_write": 0,
                 "problems": [],
                 "checked": {"bytes": 0, "chunks": 0, "whole": []},
-                "closed": modes.closed(dst),
+                "closed": still.closed,
             }
     try:
         recorded = ledger.read(dst)
@@ -80,7 +80,8 @@ def observe(query: StagedQuery, moved: Moved | None = None) -> StagedFact | NotS
     if query.get("key") not in (None, "", recorded.key):
         return {**_fact(recorded, [], _Checked(), 0), **_expected(query, recorded)}
     seen = _Look(dst, recorded, moved or (lambda _size: None), query).result()
-    seen["closed"] = modes.closed(dst)
+    names = [record.name for record in recorded.files]
+    seen["closed"] = modes.closed(dst, (*way.steps(names), *names))
     if seen["problems"] or query.get("source"):
         seen["refused"] = _expected(query, recorded)["refused"]
     return seen

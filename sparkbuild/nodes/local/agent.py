@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from sparkbuild.core.errors import NodeError
-from sparkbuild.nodes.local.process import LocalPipes, Popen, start
+from sparkbuild.nodes.local.early import Early
+from sparkbuild.nodes.local.process import LocalPipes, start
 from sparkbuild.nodes.rpc.agent import NodeAgent
-from sparkbuild.nodes.rpc.process import AgentProcess
+from sparkbuild.nodes.rpc.process import AgentProcess, Request
 
 _LOOKS = ("facts", "stage", "verify")  # these may wait for a NAS that hangs, and have nothing to clean up
 _LOOKS_GRACE, _GRACE = 0.5, 2.0  # seconds
@@ -16,22 +17,27 @@ _AFTER = 0.5  # seconds that one which is killed may take to end
 
 
 class LocalAgent(NodeAgent):
-    """The agent of a node that is this machine. `begun`: one that was started early, if there is one."""
+    """The agent of a node that is this machine. `early`: one that was started before, if there is one."""
 
     def __init__(
         self,
         name: str,
         store: str,
-        begun: Callable[[], Popen | None] = lambda: None,
+        early: Early | None = None,
         *,
         docker: str = "/var/run/docker.sock",
     ) -> None:
         super().__init__(name, store, docker)
-        self._begun = begun
+        self._early = early
+
+    def asked(self, verb: str, schemes: Sequence[str], question: bytes) -> Request | None:
+        """See NodeAgent."""
+        return self._early.asked(verb, schemes, question) if self._early else None
 
     def started(self, *, final: bool) -> AgentProcess:
         """See NodeAgent."""
-        return AgentProcess(self.name, LocalPipes(self._begun() or start(final=final)))
+        early = self._early.take() if self._early else None
+        return early or AgentProcess(self.name, LocalPipes(start(final=final)))
 
     def grace(self, verb: str) -> tuple[float, float]:
         """See NodeAgent."""

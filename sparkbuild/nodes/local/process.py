@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import IO
 
-from sparkbuild.agent.wire.frames import SELF, SERVE, frame
+from sparkbuild.agent.wire.frames import SERVE
 from sparkbuild.core import child
 from sparkbuild.core.errors import NodeError
 
@@ -20,7 +20,8 @@ _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirnam
 # start-up hooks either; only where xxhash is found is handed on, at the end of the path. _exit: all is said and closed,
 # and taking Python apart would take 5 ms more.
 _BOOT = """
-import os, sys
+import gc, os, sys
+gc.disable()
 sys.path += sys.argv[1:3]
 del sys.argv[1:3]
 from sparkbuild.agent.main import main
@@ -33,34 +34,14 @@ os._exit(code)
 Popen = subprocess.Popen[bytes]
 
 
-def begun() -> Popen | None:
-    """One that is started before it is known what it will be asked, ready for the looks of a plan. None when it cannot
-    be started, which who needs it is told.
-    """
-    try:
-        return start(load=("facts", "artifact", "staged", "export", "image", "lane"))
-    except OSError:
-        return None
-
-
-def end(process: Popen | None) -> None:
-    """End one that nobody used."""
-    if process is not None:
-        for stream in (process.stdin, process.stdout, process.stderr):
-            _close(stream)
-        child.end(process, grace=_GRACE)
-
-
-def start(*, final: bool = False, load: tuple[str, ...] = ()) -> Popen:
-    """Start an agent that takes requests until its stdin closes. `load`: what its first one most likely asks, as of
-    AgentProcess.load. It is not ended with the run: what cleans up needs it.
-    """
+def start(*, final: bool = False) -> Popen:
+    """Start an agent that takes requests until its stdin closes. It outlives a stop of the run, for what cleans up."""
     pipe = subprocess.PIPE
     process = child.spawn(
         command(SERVE), stdin=pipe, stdout=pipe, stderr=pipe, tethered=False, final=final, lasting=True
     )
     with suppress(BrokenPipeError):  # it ended already: who asks it learns why
-        os.write(_fd(process.stdin), b"{}\n" + (frame(SELF, "load", " ".join(load)) if load else b""))
+        os.write(_fd(process.stdin), b"{}\n")
     return process
 
 

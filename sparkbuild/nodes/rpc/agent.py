@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -57,11 +57,14 @@ class NodeAgent:
         try:
             for line in running.lines(check):
                 reply.feed(line, on_event)
+                if reply.result is not None and verb == "facts":
+                    break  # it holds nothing: nobody needs to wait for its end
             if reply.result is None:
                 code = running.code
                 reply.broken(running.said, code)
         finally:
-            running.stop(*self.grace(verb))
+            grace, wait = self.grace(verb)
+            running.stop(grace, 0.0 if reply.result is not None and verb == "facts" else wait)
         return reply, code
 
     def put(self, path: str, source: str, sha256: str, on_event: OnEvent | None = None) -> int:
@@ -122,10 +125,13 @@ class NodeAgent:
         check = no_check if final else cancel.check
         schemes = {str(query.get("scheme")) for query in request.get("queries", ())} if verb == "facts" else set()
         process = self._running(check, final=final)
+        question = _encoder.encode({**request, "store": self.store, "docker": self._docker, **self.more}) + b"\n"
+        running = self.asked(verb, sorted(schemes), question)
+        if running is not None:
+            return running
         running = process.begin(verb, *sorted(schemes))
         try:
-            question = {**request, "store": self.store, "docker": self._docker, **self.more}
-            running.send(_encoder.encode(question) + b"\n", check)  # if it does not read: its output says why
+            running.send(question, check)  # if it does not read: its output says why
         except BaseException:
             running.stop(*self.grace(verb))
             raise
@@ -148,6 +154,9 @@ class NodeAgent:
             return self._process
         finally:
             self._making.release()
+
+    def asked(self, verb: str, schemes: Sequence[str], question: bytes) -> Request | None:
+        """A request with just this question that was begun already, if there is one."""
 
     @abstractmethod
     def started(self, *, final: bool) -> AgentProcess:

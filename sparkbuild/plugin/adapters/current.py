@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparkbuild.app.opened import Opened
-from sparkbuild.nodes.local.process import Popen
+from sparkbuild.nodes.local.early import Early
 
 
 class _Current:
@@ -16,8 +16,8 @@ class _Current:
 current = _Current()
 
 
-def opened(begun: Popen | None = None) -> Opened:
+def opened(early: Early | None = None) -> Opened:
     """The current folder's workspace, read by the first who asks: doit changes to the dodo file's folder before."""
     if current.opened is None:
-        current.opened = Opened(Path.cwd().resolve(), begun)
+        current.opened = Opened(Path.cwd().resolve(), early)
     return current.opened

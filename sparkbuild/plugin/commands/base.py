@@ -7,6 +7,7 @@ import gc
 import getopt
 import itertools
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,7 @@ from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.interrupt import handling
 from sparkbuild.core.screen import Screen, complain
 from sparkbuild.core.suggest import closest
-from sparkbuild.nodes.local import process
-from sparkbuild.nodes.local.process import Popen
+from sparkbuild.nodes.local.early import Early
 from sparkbuild.plugin.adapters import streams
 from sparkbuild.plugin.adapters.dodofile import users_code
 from sparkbuild.plugin.adapters.misread import HELP, no_option, told
@@ -49,7 +49,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
     def execute(self, params: Any, args: Any) -> Any:
         """See doit; every error that a user can cause is one message, never a traceback."""
         gc.disable()  # nothing made while loading is garbage; `run` turns it on again
-        begun = self._begun()
+        early = self._early()
         with handling():
             try:
                 with users_code():
@@ -60,7 +60,7 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
                 self.outstream = Screen(self.outstream)
                 from sparkbuild.plugin.adapters import current, dependencies  # noqa: PLC0415 - after the agent was started
 
-                self.opened_or_none = current.opened(begun)
+                self.opened_or_none = current.opened(early)
                 self.prepare()
                 if not self.needs_tasks:
                     return self._execute_without_tasks(params, args)
@@ -86,14 +86,19 @@ class FactCommand(DoitCmdBase):  # type: ignore[misc]
             finally:
                 if self.opened_or_none is not None:
                     self.opened_or_none.close()
-                else:
-                    process.end(begun)
+                elif early is not None:
+                    early.close()
 
     asks = False  # True: looks at nodes, and this machine is most often one of them
 
-    def _begun(self) -> Popen | None:
-        """An agent that starts and loads its modules while the workspace is read, where there is one that was used."""
-        return process.begun() if self.asks and os.path.isdir(STATE) else None
+    def _early(self) -> Early | None:
+        """An agent that is asked while the workspace is read, where there is one that was used."""
+        if not self.asks or not os.path.isdir(STATE):
+            return None
+        try:
+            return Early(os.path.abspath(STATE), sys.argv[1:])
+        except OSError:
+            return None
 
     def prepare(self) -> None:
         """Called when the workspace is read and before tasks are made."""

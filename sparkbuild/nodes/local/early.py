@@ -1,0 +1,83 @@
+"""This machine's agent while the workspace is still being read: started, and asked what it was asked last time.
+
+The same command in the same workspace most often asks the same. Its first question is kept in `.sparkbuild/asked/`, and
+the next run hands it to the agent before it has read a single recipe; when its own question turns out to be the same,
+to the byte, the answer is there already. An answer is never older than the run that uses it, and a question that
+differs (another recipe, a moved workspace) is simply asked anew. Light to import, as `process` is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+from sparkbuild.agent.wire.frames import WINDOW
+from sparkbuild.nodes.local.process import LocalPipes, start
+from sparkbuild.nodes.rpc.process import AgentProcess, Request, no_check
+
+_KEEP = 16  # questions, one for each command line
+_VERB = "facts"
+_GRACE = 0.5  # seconds that a question has to end which nobody wants answered
+
+
+class Early:
+    """The agent, until it is taken, and its first question. Raises OSError when it cannot be started; whoever needs it
+    then is told why.
+    """
+
+    def __init__(self, state: str, command: Sequence[str]) -> None:
+        name = hashlib.sha256("\0".join(command).encode(errors="surrogateescape")).hexdigest()[:16]
+        self._path = os.path.join(state, "asked", name)
+        self._question = b""
+        self._running: Request | None = None
+        with suppress(OSError), open(self._path, "rb") as file:
+            self._question = file.read(WINDOW)
+        self.process: AgentProcess | None = AgentProcess("", LocalPipes(start()))
+        schemes, _, question = self._question.partition(b"\n")
+        words = schemes.decode(errors="replace").split() or ["artifact", "staged", "image", "lane"]
+        if question.endswith(b"\n"):  # whole
+            self._running = self.process.begin(_VERB, *words)
+            self._running.send(question, no_check)
+        else:
+            self.process.load(_VERB, *words)
+
+    def take(self) -> AgentProcess | None:
+        """The agent, for whoever asks first; None for all others."""
+        process, self.process = self.process, None
+        return process
+
+    def asked(self, verb: str, schemes: Sequence[str], question: bytes) -> Request | None:
+        """The request that was begun with just this question, if it is the first one of the run; None for any other."""
+        if self._path == "" or verb != _VERB:
+            return None
+        path, self._path = self._path, ""
+        running, self._running = self._running, None
+        kept = " ".join(schemes).encode() + b"\n" + question
+        if running is not None and kept == self._question:
+            return running
+        if running is not None:
+            running.stop(_GRACE)
+        _keep(path, kept)
+        return None
+
+    def close(self) -> None:
+        """End it when nobody took it."""
+        process = self.take()
+        if process is not None:
+            process.close()
+
+
+def _keep(path: str, question: bytes) -> None:
+    """For the next run. Only a shortcut: a workspace that cannot be written to does without."""
+    folder = os.path.dirname(path)
+    temporary = f"{path}.{os.getpid()}"
+    with suppress(OSError):
+        os.makedirs(folder, exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(question)
+        os.rename(temporary, path)
+        by_age = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(folder))
+        for _, old in by_age[:-_KEEP]:
+            os.unlink(old)
