@@ -19,7 +19,7 @@ from sparkbuild.agent.ledger.ledger import Ledger, Record
 from sparkbuild.agent.source import safetensors, shards
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire import words
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging.exports import Linked, Mount, Snapshot, Tree
@@ -79,7 +79,7 @@ def link_set(what: Linked, store: str, dst: str, bound: dict[str, str] | None = 
     commit = _commit(mirror)
     snapshot = _snapshot(mirror, commit)
     if not snapshot:
-        raise AgentError("an export is made from the mirror of a hub repository", kind="config", where=mirror.path)
+        raise config_error("an export is made from the mirror of a hub repository", where=mirror.path)
     if what["kind"] == "tree":
         by_name = _tree(what, store, mirror, snapshot, bound)
     else:
@@ -102,11 +102,10 @@ def staged(path: str) -> Staged:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except ledger.LedgerError as error:
-        raise AgentError("its ledger is unreadable", kind="integrity", where=path, found=str(error)) from error
+        raise integrity_error("its ledger is unreadable", where=path, found=str(error)) from error
     if recorded is None:
-        raise AgentError(
+        raise integrity_error(
             "an export is made from a folder that is not staged",
-            kind="integrity",
             where=path,
             found="no ledger: never staged, removed, or a staging was interrupted",
             next="doit stage",
@@ -184,9 +183,8 @@ def _part(what: Tree, commit: str) -> _Subtree:
 
 
 def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
-    return AgentError(
+    return config_error(
         "nothing of the snapshot is in this subtree",
-        kind="config",
         where=where,
         found=f"{words.files(len(paths))}: {words.shown(paths)}",
         wanted=f"files in {part.above}",
@@ -197,9 +195,8 @@ def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
 def _refuse_idle(part: _Subtree, where: str, paths: list[str]) -> None:
     idle = [glob for glob in part.globs if not any(matching(path, [glob]) for path in paths)]
     if idle:
-        raise AgentError(
+        raise config_error(
             f"nothing of the snapshot matches {', '.join(map(repr, idle))} of `binds`",
-            kind="config",
             where=where,
             found=f"{words.files(len(paths))}: {words.shown(paths)}",
             next="correct `binds` of this export",
@@ -211,9 +208,8 @@ def _bound(source: Snapshot, store: str, part: _Subtree, there: set[str]) -> dic
     place = repository.find(inside(store, source["cache"]), source["repo"])
     entries = repository.entries(place, part.commit)
     if not entries:
-        raise AgentError(
+        raise integrity_error(
             "the source has not the commit that was mirrored, so its files cannot be bound",
-            kind="integrity",
             where=f"{place.path}/snapshots/{part.commit}",
             next="stage the mirror again: its revision may be another one by now",
         )
@@ -230,9 +226,8 @@ def _file(place: links.Place, commit: str, entry: repository.Entry) -> str:
         way = links.follow(place, links.blob_of(place, link, entry.text, entry.target))
         file = way.file
         if not way.whole:
-            raise AgentError(
+            raise integrity_error(
                 "a file that an export binds is not at the source",
-                kind="integrity",
                 where=link,
                 found="; ".join((f"{link} -> {entry.text}", *way.hops)),
                 next="download that file again, or narrow `binds`",
@@ -248,9 +243,8 @@ def _refuse_indexed(entries: dict[str, Entry], dst: str) -> None:
             continue
         missing = sorted(shards.of_index(entry.path, name) - set(entries))
         if missing:
-            raise AgentError(
+            raise integrity_error(
                 "the index of a composed folder names files that are nowhere in it",
-                kind="integrity",
                 where=f"{dst}/{name}",
                 found=f"{words.files(len(missing))} missing: {words.shown(missing)}",
                 wanted="each in the mirror, or in a block that is laid over it",
@@ -268,9 +262,8 @@ def _over(folders: list[Staged]) -> dict[str, Entry]:
         twice = sorted(set(by_name) & set(new))
         if twice:
             other = by_name[twice[0]].folder
-            raise AgentError(
+            raise config_error(
                 "two blocks that are laid over a snapshot have a file of the same name",
-                kind="config",
                 where=folder.path,
                 found=f"{words.shown(twice)}, also in {other}",
                 next="leave one of them out of `over`",
@@ -296,9 +289,8 @@ def _refuse_zeros(folder: Staged, record: Record) -> None:
         if tensor.start < tensor.end and not _TABLE.fullmatch(name) and not _covered(record, tensor)
     ]
     if lost:
-        raise AgentError(
+        raise config_error(
             "a sparse copy without its shard's other tensors cannot replace the shard: they would load as zeros",
-            kind="config",
             where=source.path,
             found=f"{len(lost)} tensors in holes: {words.shown(lost)}",
             wanted="a copy that has all tensors but the rows of other ranks",
@@ -317,7 +309,7 @@ def _refuse_both(entries: dict[str, Entry], dst: str) -> None:
         for count in range(1, len(steps)):
             if "/".join(steps[:count]) in entries:
                 found = f"{'/'.join(steps[:count])} and {name}"
-                raise AgentError("a name is a file and a folder", kind="config", where=dst, found=found)
+                raise config_error("a name is a file and a folder", where=dst, found=found)
 
 
 def _mount(target: str, entry: Entry) -> Mount:

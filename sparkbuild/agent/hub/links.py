@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import integrity_error
 
 _HOPS = 8  # a cache of today needs two
 HASH = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")  # sha256 of a large file, sha1 of git of another
@@ -73,18 +73,16 @@ def blob_of(place: Place, link: str, text: str, to: str) -> str:
     """
     name = _in_blobs(place, text, to)
     if name is None:
-        raise AgentError(
+        raise integrity_error(
             "a link of the snapshot does not lead into the blobs of its repository",
-            kind="integrity",
             where=link,
             found=f"-> {text}",
             wanted=f"a link to {place.path}/blobs/<hash>",
             next="what its content is cannot be told by a hash then; download that file again, or put it into `skip`",
         )
     if not HASH.fullmatch(name):
-        raise AgentError(
+        raise integrity_error(
             "a blob is not named by a hash of its content",
-            kind="integrity",
             where=link,
             found=f"-> {text}",
             wanted="64 hex digits (sha256) or 40 (sha1 of git)",
@@ -117,9 +115,8 @@ def follow(place: Place, blob: str) -> Way:
             return Way(here, tuple(hops), whole=True)
         hops.append(f"{here} -> {text}")
         here = _next(place, here, text)
-    raise AgentError(
+    raise integrity_error(
         "a link of the cache leads in a circle, or through too many others",
-        kind="integrity",
         where=f"{place.path}/blobs/{blob}",
         found="; ".join(hops),
         wanted=f"a file after at most {_HOPS - 1} links",
@@ -139,9 +136,8 @@ def _next(place: Place, link: str, text: str) -> str:
         _, found, name = to.rpartition(f"/{place.name}/blobs/")
         if found:
             return f"{place.path}/blobs/{name}"
-    raise AgentError(
+    raise integrity_error(
         "a link leads out of the hub cache",
-        kind="integrity",
         where=link,
         found=f"-> {text}",
         wanted=f"a place in {place.cache}",

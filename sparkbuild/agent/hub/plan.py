@@ -24,7 +24,7 @@ from sparkbuild.agent.source.fileset import FileBytes, FileSet, TextBytes, Wante
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.versions import Version
 from sparkbuild.agent.wire import words
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import config_error, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging.sources import About, HubMirror
@@ -86,9 +86,8 @@ def file_set(what: HubMirror, store: str, archives: Archives) -> FileSet:  # noq
 def _refuse_incomplete(asked: _Asked) -> None:
     """Every file that the commit has, or that its index names, is in the snapshot or skipped."""
     if not asked.wanted:
-        raise AgentError(
+        raise config_error(
             "nothing of this revision is left to stage",
-            kind="config",
             where=asked.snapshot,
             found=f"{words.files(len(asked.skipped))}, all skipped" if asked.skipped else "an empty snapshot",
             wanted="at least one file that no glob of `skip` matches",
@@ -100,9 +99,8 @@ def _refuse_incomplete(asked: _Asked) -> None:
     missing = sorted(path for path in expected - there if not matching(path, asked.globs))
     if missing:
         unfinished = _unfinished(asked, [asked.blob(path) for path in missing])
-        raise AgentError(
+        raise integrity_error(
             "the snapshot is not whole",
-            kind="integrity",
             where=asked.snapshot,
             found=f"{len(missing)} of {len(expected)} files are missing: {words.shown(missing)}{unfinished}",
             wanted="every file of the commit, but those that `skip` leaves out",
@@ -120,9 +118,8 @@ def _refuse_unfinished(asked: _Asked) -> None:
     begun = downloads.begun([path for path in there if not matching(path, asked.globs)])
     left = sorted(path for file, path in begun.items() if not {file, path} & linked)
     if left:
-        raise AgentError(
+        raise integrity_error(
             "a download into the snapshot did not end",
-            kind="integrity",
             where=asked.snapshot,
             found=words.shown(left),
             wanted="whole files, or links to blobs",
@@ -134,9 +131,8 @@ def _refuse_unfinished(asked: _Asked) -> None:
     # of a download is then most often of another revision.
     known = _indexed(asked) | shards.of_sets({entry.path for entry in asked.wanted})
     if parts and not known:
-        raise AgentError(
+        raise integrity_error(
             "a download into the hub cache did not end, and nothing tells which file it is of",
-            kind="integrity",
             where=f"{asked.place.path}/blobs",
             found=words.shown(parts),
             wanted=f"no unfinished download, or trees/{asked.commit}.json, which tells what the commit consists of",
@@ -203,9 +199,8 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
     if broken:
         entry, _, way = broken[0]
         more = f"; so do {words.shown([other.path for other, _, _ in broken[1:]])}" if broken[1:] else ""
-        raise AgentError(
+        raise integrity_error(
             "a link of the snapshot leads to nothing",
-            kind="integrity",
             where=asked.path(entry.path),
             found="; ".join(way.hops) + more + _unfinished(asked, [blob for _, blob, _ in broken]),
             wanted="the file with its bytes at the end of the links",
@@ -223,9 +218,8 @@ def _refuse_shared(asked: _Asked) -> None:
     if same is not None:
         one, other, blob = same
         paths = " ".join(shlex.quote(asked.path(path)) for path in (one, other))
-        raise AgentError(
+        raise integrity_error(
             "two files of one sharded set are links to the same blob",
-            kind="integrity",
             where=asked.snapshot,
             found=f"{one} and {other} -> blobs/{blob}",
             wanted="a blob of its own for each",
@@ -237,9 +231,8 @@ def _refuse_another(asked: _Asked, entry: Entry, blob: str) -> None:
     """A link to the blob of another file: right bytes for the blob, wrong ones for the path."""
     wanted = asked.blob(entry.path)
     if wanted and wanted != blob:
-        raise AgentError(
+        raise integrity_error(
             "a link of the snapshot leads to the blob of another file",
-            kind="integrity",
             where=asked.path(entry.path),
             found=f"-> {entry.text}",
             wanted=f"blob {wanted}, as trees/{asked.commit}.json says",
@@ -261,9 +254,8 @@ def _version(asked: _Asked, file: str, entry: Entry) -> Version:
     size = version.size
     wanted = asked.tree.size(entry.path) if asked.tree is not None else None
     if wanted not in (None, size):
-        raise AgentError(
+        raise integrity_error(
             "a file of the hub cache has another size than its commit says",
-            kind="integrity",
             where=file,
             found=f"{size} bytes",
             wanted=f"{wanted} bytes, the size of {entry.path} in trees/{asked.commit}.json",

@@ -20,7 +20,7 @@ from sparkbuild.agent.source import sparsecopy
 from sparkbuild.agent.source.fileset import FileSet, RowBytes, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging import sources
@@ -129,9 +129,8 @@ def _check_split(split: object, model: Model, keys: Config) -> None:
     layers = list(map(str, split)) if isinstance(split, dict) else []
     strangers = [name for name in layers if name not in map(str, known)]
     if strangers:
-        raise AgentError(
+        raise config_error(
             f"layer {', '.join(strangers)} has no lookup table in this model",
-            kind="config",
             found=f"ranges for layer {', '.join(layers)} in `split`; the model has tables of layer "
             + ", ".join(map(str, known)),
             wanted="only layers that have one",
@@ -241,18 +240,16 @@ def _layers(what: Rows, model: Model, keys: Config) -> list[int]:
     known = rowsplit.layers_of(keys, path)
     wanted = list(what.get("layers") or known)
     if not wanted:
-        raise AgentError(
+        raise config_error(
             "nothing says which layers have lookup tables",
-            kind="config",
             where=path,
             found=_said(keys) if model.config_sha256 else "no such file",
             wanted="engram_layer_ids, or `layers` of this staging block",
             next=f"write layers = {layers}" if (layers := model.layers()) else "is `src` the model with the tables?",
         )
     if len(set(wanted)) != len(wanted) or not all(type(layer) is int and layer >= 0 for layer in wanted):
-        raise AgentError(
+        raise config_error(
             "layers that are none",
-            kind="config",
             where=path,
             found=f"{repr(wanted)[:200]} in the staging block",
             wanted="numbers, each once",
@@ -261,9 +258,8 @@ def _layers(what: Rows, model: Model, keys: Config) -> list[int]:
     if known and not set(wanted) <= set(known):
         missing = ", ".join(str(layer) for layer in wanted if layer not in known)
         fitting = [layer for layer in wanted if layer in known] or known
-        raise AgentError(
+        raise config_error(
             f"layer {missing} has no lookup table in this model",
-            kind="config",
             where=path,
             found=f"engram_layer_ids = {known}; layers = {wanted} in the staging block",
             wanted="only layers of engram_layer_ids",
@@ -278,9 +274,8 @@ def _check_rows(table: Table, keys: Config, path: str) -> None:
     if isinstance(told, list) and len(told) == len(known) and table.layer in known:
         wanted = told[known.index(table.layer)]
         if wanted != table.rows:
-            raise AgentError(
+            raise config_error(
                 f"config.json is not of this checkpoint: the table of layer {table.layer} has another length",
-                kind="config",
                 where=table.shard.path,
                 found=f"{table.rows} rows",
                 wanted=f"{wanted} rows, engram_num_embeddings of {path}",

@@ -16,7 +16,7 @@ from sparkbuild.agent.rows.interleave import ROW, Interleave
 from sparkbuild.agent.rows.tables import SCALE_BYTES as SCALE, WEIGHT_BYTES as WEIGHT, link_text
 from sparkbuild.agent.source.fileset import RowBytes
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import integrity_error
 
 HEADER = 4096  # bytes
 PAGE = 4096
@@ -95,9 +95,8 @@ class RowSource:
             file.check()
         found = link_text(self.path)
         if found != self._where["link"]:
-            raise AgentError(
+            raise integrity_error(
                 "the source was replaced while it was being read",
-                kind="integrity",
                 where=self.path,
                 found=found or "a file of its own",
                 wanted=self._where["link"] or "a file of its own",
@@ -116,9 +115,8 @@ class RowSource:
             got = self._file.read(view, 0)
         found = hashlib.sha256(data).hexdigest()
         if (self._file.size, got, found) != (self._where["shard_bytes"], length, self._where["header_sha256"]):
-            raise AgentError(
+            raise integrity_error(
                 "the file with the lookup table is not the one it was when this was planned",
-                kind="integrity",
                 where=self.path,
                 found=f"{self._file.size} bytes, header sha256 {found}",
                 wanted=f"{self._where['shard_bytes']} bytes, header sha256 {self._where['header_sha256']}",
@@ -196,9 +194,8 @@ class _Rows:
                 got = file.read(view, at)
             self._start, self._from, self._to = at, at - kept, at + got
             if at + got < min(stop, enough):
-                raise AgentError(
+                raise integrity_error(
                     "the file with the lookup table ends too soon",
-                    kind="integrity",
                     where=file.path,
                     found=f"an end at byte {at + got}",
                     wanted=f"rows up to byte {wanted}",

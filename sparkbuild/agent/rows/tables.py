@@ -20,7 +20,7 @@ from sparkbuild.agent.source import downloads, safetensors, shards
 from sparkbuild.agent.source.safetensors import Header, Tensor
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.source.versions import Version
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error, integrity_error
 
 INDEX, CONFIG = "model.safetensors.index.json", "config.json"
 WEIGHT_BYTES, SCALE_BYTES = 256, 8  # of one row
@@ -81,7 +81,7 @@ class Model:
             raise nas.not_there("the folder of the model is not there", folder)
         if not self._names:
             what, wanted = "there is no model in that folder", "config.json and *.safetensors"
-            raise AgentError(what, kind="config", where=folder, found="nothing", wanted=wanted, next=_SRC)
+            raise config_error(what, where=folder, found="nothing", wanted=wanted, next=_SRC)
         self.config, self.config_sha256 = self._read_config()
         self.index_sha256 = ""
         self._shards: dict[str, Shard] = {}
@@ -107,9 +107,8 @@ class Model:
             raise self._not_one(layer, sorted(files))
         weight, scale = weights[0], scales[0]
         if weight.removesuffix(".weight") != scale.removesuffix(".scale") or files[weight] != files[scale]:
-            raise AgentError(
+            raise config_error(
                 f"weights and scales of layer {layer} are not in one file",
-                kind="config",
                 where=self.folder,
                 found=f"{weight} in {files[weight]}, {scale} in {files[scale]}",
                 wanted="both in the same file: every runtime reads them from one",
@@ -119,9 +118,8 @@ class Model:
         table = Table(layer, shard, self._tensor(shard, weight), self._tensor(shard, scale))
         if table.scale.shape[0] != table.rows:
             found_text = f"{table.rows} rows of weights, {table.scale.shape[0]} of scales"
-            raise AgentError(
+            raise config_error(
                 f"the table of layer {layer} is torn",
-                kind="config",
                 where=shard.path,
                 found=found_text,
                 wanted="as many rows of both",
@@ -140,9 +138,8 @@ class Model:
                 next_ = "is a shard missing? Compare the folder with what it was downloaded or copied from"
         elif others and not found:
             next_ = f"write layers = {others} in the staging block, or correct its `src`"
-        return AgentError(
+        return config_error(
             what,
-            kind="config",
             where=self._told_by(),
             found=", ".join(found) or "nothing of that name" + (f", but of layer {_listed(others)}" if others else ""),
             wanted=f"layers.{layer}.engram.embed.weight and .scale",
@@ -174,14 +171,14 @@ class Model:
             index = json.loads(data, object_pairs_hook=types)
         except (ValueError, RecursionError) as error:
             what, found, wanted = f"{INDEX} is no JSON", f"{error}; {len(data)} bytes in all", "a JSON object"
-            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
+            raise config_error(what, where=path, found=found, wanted=wanted, next=_AGAIN) from error
         if not isinstance(index, dict) or index.get("weight_map") is not dict:
             what, wanted = f"{INDEX} has no weight_map", '{"weight_map": {tensor: file}}'
             found = f"the keys {', '.join(map(repr, index))}" if isinstance(index, dict) and index else "nothing in it"
-            raise AgentError(what, kind="config", where=path, found=found[:200], wanted=wanted, next=_AGAIN)
+            raise config_error(what, where=path, found=found[:200], wanted=wanted, next=_AGAIN)
         if odd:
             what, wanted = f"{INDEX} names no file for a lookup table", "the name of a file, in plain letters"
-            raise AgentError(what, kind="config", where=path, found=odd[0], wanted=wanted, next=_AGAIN)
+            raise config_error(what, where=path, found=odd[0], wanted=wanted, next=_AGAIN)
 
     def _told_by(self) -> str:
         """What says which tensors there are."""
@@ -210,9 +207,8 @@ class Model:
         return self._weight_map
 
     def _twice(self, tensor: str, one: str, other: str) -> AgentError:
-        return AgentError(
+        return integrity_error(
             "two files of the model have the same tensor, and no index says which is meant",
-            kind="integrity",
             where=self.folder,
             found=f"{tensor} in {one} and {other}",
             wanted=f"each in one file, or {INDEX}",
@@ -222,9 +218,8 @@ class Model:
     def _shard(self, name: str) -> Shard:
         if name not in self._shards:
             if not safe_name(name):
-                raise AgentError(
+                raise config_error(
                     "a file of the index is outside of the model",
-                    kind="config",
                     where=self.path(INDEX),
                     found=repr(name),
                     wanted="the name of a file beside it",
@@ -232,9 +227,8 @@ class Model:
                 )
             left = downloads.begun(self._names).get(name)
             if left is not None:
-                raise AgentError(
+                raise integrity_error(
                     "a download of a file of the model did not end",
-                    kind="integrity",
                     where=self.path(name),
                     found=f"{left} is there",
                     wanted="a whole file",
@@ -248,12 +242,11 @@ class Model:
         if tensor is None:
             what = f"{INDEX} says that {shard.name} has a tensor that it has not"
             found = f"{len(shard.header.tensors)} others"
-            raise AgentError(what, kind="integrity", where=shard.path, found=found, wanted=name, next=_AGAIN)
+            raise integrity_error(what, where=shard.path, found=found, wanted=name, next=_AGAIN)
         dtype, width = _PARTS[name.rpartition(".")[2]]
         if tensor.dtype != dtype or len(tensor.shape) != 2 or tensor.shape[1] != width:
-            raise AgentError(
+            raise config_error(
                 f"{name} is not what a lookup table is made of",
-                kind="config",
                 where=shard.path,
                 found=f"{tensor.dtype} {list(tensor.shape)}",
                 wanted=f"{dtype} [rows, {width}]",
@@ -273,14 +266,14 @@ class Model:
         except OSError as error:
             found = str(error.strerror or error)
             what, wanted = "config.json cannot be read", "a file that can be"
-            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
+            raise config_error(what, where=path, found=found, wanted=wanted, next=_AGAIN) from error
         except (ValueError, RecursionError) as error:
             what, found, wanted = "config.json is no JSON", str(error), "a JSON object"
-            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
+            raise config_error(what, where=path, found=found, wanted=wanted, next=_AGAIN) from error
         if data is None or not isinstance(config, dict):
             found = f"more than {_CONFIG_LIMIT} bytes" if data is None else repr(config)[:100]
             what, wanted = "config.json is no JSON object", f"an object, of at most {_CONFIG_LIMIT} bytes"
-            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN)
+            raise config_error(what, where=path, found=found, wanted=wanted, next=_AGAIN)
         return config, hashlib.sha256(data).hexdigest()
 
 
@@ -333,9 +326,7 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
                 if files.setdefault(name, file) != file:
                     what = f"{INDEX} has a tensor in two files"
                     twice = f"{name} in {files[name]} and {file}"
-                    raise AgentError(
-                        what, kind="integrity", where=path, found=twice, wanted="each in one file", next=_AGAIN
-                    )
+                    raise integrity_error(what, where=path, found=twice, wanted="each in one file", next=_AGAIN)
         source.check()
     finally:
         source.close()

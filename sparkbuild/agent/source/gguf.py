@@ -12,7 +12,7 @@ import math
 import struct
 
 from sparkbuild.agent.source.source import Source
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 _MAGIC = b"GGUF"
 _VERSIONS = range(1, 64)  # read in the wrong order of bytes, such a number is far above these
@@ -149,9 +149,8 @@ class _Reader:
 
 
 def _wrong(source: Source, what: str, found: str, wanted: str) -> AgentError:
-    return AgentError(
+    return integrity_error(
         f"not a whole GGUF file: {what}",
-        kind="integrity",
         where=source.path,
         found=found,
         wanted=wanted,

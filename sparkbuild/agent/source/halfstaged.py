@@ -10,7 +10,7 @@ from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger import folder, ledger
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.wire.layout import DRAFT_FILE, LEDGER_FILE, LOCK, OURS, OWNER_FILE, STAMPS_FILE
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 _KEPT = (LOCK, OWNER_FILE, DRAFT_FILE, LEDGER_FILE, STAMPS_FILE)
 
@@ -39,9 +39,8 @@ def refuse_one(place: str) -> None:
 
 
 def _not_whole(place: str, found: str, advice: str) -> AgentError:
-    return AgentError(
+    return integrity_error(
         "the source is a staged folder that is not whole",
-        kind="integrity",
         where=place,
         found=found,
         wanted="a folder that was staged to its end, with its ledger",

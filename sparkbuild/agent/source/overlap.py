@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.source import versions
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.ledger.ledger import Record
@@ -154,9 +154,8 @@ def _is_in(inner: str, outer: str) -> bool:
 
 
 def _itself(where: str, found: str) -> AgentError:
-    return AgentError(
+    return config_error(
         "a folder cannot be staged into itself",
-        kind="config",
         where=where,
         found=found,
         wanted="a folder beside it, on this node's own disk",

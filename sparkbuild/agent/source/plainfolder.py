@@ -22,7 +22,7 @@ from sparkbuild.agent.source import downloads, halfstaged, localdir, shards, ver
 from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.wire.layout import OURS
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error, integrity_error
 from sparkbuild.agent.wire.words import files, shown
 
 if TYPE_CHECKING:
@@ -62,9 +62,8 @@ def file_set(what: Folder, store: str, archives: Archives) -> FileSet:  # noqa: 
     files, outside = [], {}
     for entry in wanted:
         if not safe_name(entry.name):
-            raise AgentError(
+            raise config_error(
                 "a name that cannot be staged",
-                kind="config",
                 where=top,
                 found=repr(entry.name),
                 wanted=f"a name of {SAFE_NAMES}",
@@ -91,9 +90,8 @@ def _not_there(path: str) -> AgentError:
     if not os.path.exists(path):
         return nas.not_there("the folder to stage from is not there", path)
     folder, name = os.path.split(path)
-    return AgentError(
+    return config_error(
         "what is to be staged from is no folder",
-        kind="config",
         where=path,
         found="a file",
         wanted="a folder",
@@ -140,9 +138,8 @@ def _refuse_missing(path: str, missing: list[str], unfinished: list[str], begun:
     found = [f"{files(len(gone))} missing: {shown(gone)}"] if gone else []
     found += [f"downloads that did not end: {shown(broken_off)}"] if broken_off else []
     advice = "download or copy again what is missing; or put what is not needed into `skip`"
-    raise AgentError(
+    raise integrity_error(
         "the folder to stage from is not whole",
-        kind="integrity",
         where=path,
         found="; ".join(found),
         wanted="every file of a sharded set, of an index, and of what was downloaded there",
@@ -190,9 +187,8 @@ def _end(top: str, entry: _Entry) -> str:
             what = "a link in the folder leads to nothing"
             hops.append(f"{here} is not there")
             break
-    raise AgentError(
+    raise config_error(
         what,
-        kind="config",
         where=f"{top}/{entry.name}",
         found="; ".join(hops),
         wanted=f"a regular file after at most {_HOPS} links",
@@ -210,9 +206,8 @@ def _wanted(top: str, link: _Entry, place: str, note: localdir.Note | None) -> W
         status = None
     if status is None or not stat.S_ISREG(status.st_mode):
         what = "a folder" if status is not None and stat.S_ISDIR(status.st_mode) else "a socket, a pipe or a device"
-        raise AgentError(
+        raise config_error(
             "only regular files can be staged",
-            kind="config",
             where=f"{top}/{link.name}",
             found=f"a link to {place}, which is {what}" if link.text else what,
             wanted="a regular file, or a link to one",
@@ -235,9 +230,8 @@ def _refuse_shared(top: str, wanted: list[Wanted]) -> None:
     same = shards.with_one_content((file.name, file.path) for file in wanted)
     if same is not None:
         one, other, place = same
-        raise AgentError(
+        raise config_error(
             "two files of one sharded set are the same file",
-            kind="config",
             where=top,
             found=f"{one} and {other} -> {place}",
             wanted="a file of its own for each",
@@ -251,9 +245,8 @@ def _refuse_nothing(path: str, everything: list[_Entry], members: list[str], wan
     empty = [glob for glob in members if not any(matching(entry.name, [glob]) for entry in everything)]
     if empty or not wanted:
         names = [entry.name for entry in everything]
-        raise AgentError(
+        raise config_error(
             f"nothing in the folder matches {', '.join(map(repr, empty))}" if empty else "all of the folder is skipped",
-            kind="config",
             where=path,
             found=f"{files(len(names))}: {shown(names)}",
             wanted="a file for each glob of `members`, and at least one that `skip` leaves",

@@ -13,7 +13,7 @@ import re
 from typing import Any, NamedTuple
 
 from sparkbuild.agent.source.source import Source
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 LIMIT = 100_000_000  # bytes of JSON that any reader takes
 _FEWEST = 2  # "{}"
@@ -153,9 +153,8 @@ def _counts(value: Any) -> bool:
 
 
 def _wrong(source: Source, what: str, found: str, wanted: str) -> AgentError:
-    return AgentError(
+    return integrity_error(
         f"not a whole safetensors file: {what}",
-        kind="integrity",
         where=source.path,
         found=found,
         wanted=wanted,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.source.shardindex import WANTED, ShardIndex, file_names
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 INDEXES = (".safetensors.index.json", ".bin.index.json")
 _SHARD = re.compile(r"(.*)-(\d{2,})-of-(\d{2,})\.(safetensors|bin|gguf)", re.DOTALL)
@@ -64,9 +64,8 @@ def of_index(path: str, name: str) -> set[str]:
         raise cut_off(path)
     names, odd = file_names(index.names)
     if index.problem or odd:
-        raise AgentError(
+        raise integrity_error(
             "the index of a model is none",
-            kind="integrity",
             where=path,
             found=index.problem or f"its weight_map names {odd}, which can be no file beside it",
             wanted=WANTED,
@@ -86,9 +85,8 @@ def unquoted(text: bytes) -> str:
 
 def cut_off(path: str) -> AgentError:
     """The error for an index of which the end is not there."""
-    return AgentError(
+    return integrity_error(
         "the index of a model was cut off",
-        kind="integrity",
         where=path,
         found="not all that is opened in it is closed",
         wanted="a JSON object",

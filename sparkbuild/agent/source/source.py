@@ -15,7 +15,7 @@ from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.pages import Pages
 from sparkbuild.agent.source import versions
 from sparkbuild.agent.source.versions import Version
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 
 class Source(Protocol):
@@ -95,9 +95,8 @@ class FileSource:
 
 def _another(what: str, path: str, now: Version, before: Version) -> AgentError:
     found, wanted = versions.told(now, before)
-    return AgentError(
+    return integrity_error(
         what,
-        kind="integrity",
         where=path,
         found=found,
         wanted=wanted,

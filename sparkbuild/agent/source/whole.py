@@ -9,7 +9,7 @@ from __future__ import annotations
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.source import gguf, safetensors
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 _POINTER = b"version https://git-lfs.github.com/spec/v1"
 _SMALL = 1024  # bytes; a pointer has some 130
@@ -35,4 +35,4 @@ def refuse_part(path: str, name: str, size: int, again: str) -> None:
 
 
 def _wrong(what: str, path: str, found: str, wanted: str, advice: str) -> AgentError:
-    return AgentError(what, kind="integrity", where=path, found=found, wanted=wanted, next=advice)
+    return integrity_error(what, where=path, found=found, wanted=wanted, next=advice)

@@ -9,7 +9,7 @@ from typing import IO, cast
 
 from sparkbuild.agent.disk import openzip
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 
 class Archive:
@@ -118,9 +118,8 @@ class _At:
 
 def _broken(where: str, problem: str) -> AgentError:
     what = "the archive is damaged, or of a kind that cannot be read"
-    return AgentError(
+    return integrity_error(
         what,
-        kind="integrity",
         where=where,
         found=problem,
         wanted="a zip archive without a password",
