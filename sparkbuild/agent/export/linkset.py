@@ -7,7 +7,7 @@ A "composed" folder is the snapshot as symbolic links, with the files of other s
 from __future__ import annotations
 
 import os
-import re
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import questions
@@ -16,7 +16,7 @@ from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.hub import links, repository
 from sparkbuild.agent.ledger import ledger, stamps
 from sparkbuild.agent.ledger.ledger import Ledger, Record
-from sparkbuild.agent.source import safetensors, shards
+from sparkbuild.agent.source import safetensors, shards, sparsecopy
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import AgentError, config_error, integrity_error
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging.exports import Linked, Mount, Snapshot, Tree
 
 HARD, POINTER, EMPTY = "hard", "pointer", "empty"
-_TABLE = re.compile(r"(.*\.)?layers\.\d+\.engram\.embed\.(weight|scale)", re.DOTALL)
 
 
 class Entry(NamedTuple):
@@ -94,16 +93,12 @@ def link_set(what: Linked, store: str, dst: str, bound: dict[str, str] | None = 
 
 def staged(path: str) -> Staged:
     """A folder that was staged. Raises AgentError when it is not whole."""
-    recorded, stamp = None, []
+    stamp = ledger_stamp(path)
     try:
-        with questions.asking(path):
-            stamp = stamps.of(os.lstat(ledger.path_of(path)))
-        recorded = ledger.read(path)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
+        recorded = ledger.read(path) if stamp is not None else None
     except ledger.LedgerError as error:
         raise integrity_error("its ledger is unreadable", where=path, found=str(error)) from error
-    if recorded is None:
+    if stamp is None or recorded is None:
         raise integrity_error(
             "an export is made from a folder that is not staged",
             where=path,
@@ -111,6 +106,15 @@ def staged(path: str) -> Staged:
             next="doit stage",
         )
     return Staged(path, recorded, stamp)
+
+
+def ledger_stamp(path: str) -> stamps.Stamp | None:
+    """The stamp of a staged folder's ledger, None when it has none."""
+    try:
+        with questions.asking(path):
+            return stamps.of(os.lstat(ledger.path_of(path)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _commit(mirror: Staged) -> str:
@@ -220,20 +224,16 @@ def _bound(source: Snapshot, store: str, part: _Subtree, there: set[str]) -> dic
 
 def _file(place: links.Place, commit: str, entry: repository.Entry) -> str:
     """Where the bytes of a snapshot's path are. Raises AgentError when that is no regular file."""
-    link = f"{place.path}/snapshots/{commit}/{entry.path}"
-    file = link
-    if entry.text:
-        way = links.follow(place, links.blob_of(place, link, entry.text, entry.target))
-        file = way.file
-        if not way.whole:
-            raise integrity_error(
-                "a file that an export binds is not at the source",
-                where=link,
-                found="; ".join((f"{link} -> {entry.text}", *way.hops)),
-                next="download that file again, or narrow `binds`",
-            )
-    repository.version_of(file)
-    return file
+    way = repository.way(place, commit, entry)
+    if not way.whole:
+        raise integrity_error(
+            "a file that an export binds is not at the source",
+            where=f"{place.path}/snapshots/{commit}/{entry.path}",
+            found="; ".join(way.hops),
+            next="download that file again, or narrow `binds`",
+        )
+    repository.version_of(way.file)
+    return way.file
 
 
 def _refuse_indexed(entries: dict[str, Entry], dst: str) -> None:
@@ -278,15 +278,12 @@ def _refuse_zeros(folder: Staged, record: Record) -> None:
     """A sparse copy of a shard has holes where its other tensors are: in a model folder these would load as zeros."""
     if not record.extents or not record.name.endswith(".safetensors"):
         return
-    source = FileSource(f"{folder.path}/{record.name}")
-    try:
+    with closing(FileSource(f"{folder.path}/{record.name}")) as source:
         header = safetensors.read(source)
-    finally:
-        source.close()
     lost = [
         name
         for name, tensor in sorted(header.tensors.items())
-        if tensor.start < tensor.end and not _TABLE.fullmatch(name) and not _covered(record, tensor)
+        if tensor.start < tensor.end and not sparsecopy.OF_TABLE.fullmatch(name) and not _covered(record, tensor)
     ]
     if lost:
         raise config_error(

@@ -15,12 +15,12 @@ from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.hub import repository
-from sparkbuild.agent.hub.links import Place, Way, blob_of, follow
+from sparkbuild.agent.hub.links import Place, Way, blob_of
 from sparkbuild.agent.hub.repository import Entry, Tree
 from sparkbuild.agent.ledger.ledger import Link
 from sparkbuild.agent.ledger.titles import title
-from sparkbuild.agent.source import downloads, shards, sparsecopy, whole
-from sparkbuild.agent.source.fileset import FileBytes, FileSet, TextBytes, Wanted
+from sparkbuild.agent.source import shards, sparsecopy, whole
+from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted, text_file
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.versions import Version
 from sparkbuild.agent.wire import words
@@ -77,7 +77,7 @@ def file_set(what: HubMirror, store: str, archives: Archives) -> FileSet:  # noq
     links = [_link(asked, entry) for entry in wanted if entry.text]
     total = sum(file.size for file in files)
     refs = {name for name in (ref, "main") if name and repository.read_ref(place, name) == commit}
-    files += [_ref(name, commit) for name in sorted(refs)]
+    files += [text_file(f"refs/{name}", commit) for name in sorted(refs)]
     if asked.tree is not None and not _left_out(asked):
         files.append(_tree(asked, asked.tree))
     return FileSet(files, links, _about(asked, ref, total))
@@ -115,7 +115,7 @@ def _refuse_unfinished(asked: _Asked) -> None:
     linked = {entry.path for entry in (*asked.wanted, *asked.skipped) if entry.text}
     folders = {os.path.dirname(entry.path) for entry in asked.wanted}
     there = [os.path.join(folder, name) for folder in folders for name in nas.names(asked.path(folder).rstrip("/"))]
-    begun = downloads.begun([path for path in there if not matching(path, asked.globs)])
+    begun = whole.begun([path for path in there if not matching(path, asked.globs)])
     left = sorted(path for file, path in begun.items() if not {file, path} & linked)
     if left:
         raise integrity_error(
@@ -167,18 +167,10 @@ def _indexed(asked: _Asked) -> set[str]:
     named = set()
     for entry in asked.wanted:
         if entry.path.endswith(shards.INDEXES):
-            way = _way(asked, entry)
+            way = repository.way(asked.place, asked.commit, entry)
             if way.whole:
                 named |= shards.of_index(way.file, entry.path)
     return named
-
-
-def _way(asked: _Asked, entry: Entry) -> Way:
-    link = asked.path(entry.path)
-    if not entry.text:
-        return Way(link, (), whole=True)
-    way = follow(asked.place, blob_of(asked.place, link, entry.text, entry.target))
-    return way._replace(hops=(f"{link} -> {entry.text}", *way.hops))
 
 
 def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
@@ -192,7 +184,7 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
         _refuse_another(asked, entry, blob)
         if blob in files:
             continue
-        way = _way(asked, entry)
+        way = repository.way(asked.place, asked.commit, entry)
         files[blob] = way.file, entry
         if not way.whole:
             broken.append((entry, blob, way))
@@ -293,11 +285,6 @@ def _link(asked: _Asked, entry: Entry) -> Link:
     blob = blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)
     up = "../" * (2 + entry.path.count("/"))
     return Link(f"snapshots/{asked.commit}/{entry.path}", f"{up}blobs/{blob}")
-
-
-def _ref(name: str, commit: str) -> Wanted:
-    sha256 = hashlib.sha256(commit.encode()).hexdigest()
-    return Wanted(f"refs/{name}", TextBytes(kind="text", text=commit), 40, sha256, {"kind": "text", "sha256": sha256})
 
 
 def _tree(asked: _Asked, tree: Tree) -> Wanted:

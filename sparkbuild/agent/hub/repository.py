@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.hub import links
-from sparkbuild.agent.hub.links import HASH, Place
+from sparkbuild.agent.hub.links import HASH, Place, Way
 from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
 from sparkbuild.agent.source import versions
 from sparkbuild.agent.source.versions import Version
@@ -191,6 +191,15 @@ def entries(place: Place, commit: str) -> list[Entry]:
                 target = links.target(place, f"{top}/{path}", text, seen) if text else ""
                 paths.append(Entry(path, text, target))
     return sorted(paths)
+
+
+def way(place: Place, commit: str, entry: Entry) -> Way:
+    """From a path of a snapshot to the file with its bytes."""
+    link = f"{place.path}/snapshots/{commit}/{entry.path}"
+    if not entry.text:
+        return Way(link, (), whole=True)
+    to_file = links.follow(place, links.blob_of(place, link, entry.text, entry.target))
+    return to_file._replace(hops=(f"{link} -> {entry.text}", *to_file.hops))
 
 
 def tree(place: Place, commit: str) -> tuple[Tree | None, str]:

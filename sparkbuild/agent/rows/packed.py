@@ -7,6 +7,7 @@ page15 (`engram-layer-<LL>-rank<r>-page15.bin`) each page of 4096 bytes holds 15
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sparkbuild.agent.disk.files import inside
@@ -218,16 +219,13 @@ def _sample(share: Share) -> str:
     count = share.hi - share.lo
     picked = sorted({share.lo + (count - 1) * n // (_SAMPLES - 1) for n in range(_SAMPLES)}) if count else []
     whole = hashlib.sha256()
-    source = FileSource(share.table.shard.path, share.table.shard.version.text)
-    try:
+    with closing(FileSource(share.table.shard.path, share.table.shard.version.text)) as source:
         for row in picked:
             for start, width in ((share.table.weight.start, WEIGHT_BYTES), (share.table.scale.start, SCALE_BYTES)):
                 view = memoryview(bytearray(width))
                 source.read(view, start + width * row)
                 whole.update(view)
         source.check()
-    finally:
-        source.close()
     return whole.hexdigest()
 
 

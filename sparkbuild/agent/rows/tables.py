@@ -11,14 +11,16 @@ import hashlib
 import json
 import os
 import re
+from contextlib import closing
 from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger.ledger import safe_name
 from sparkbuild.agent.rows import rowsplit
-from sparkbuild.agent.source import downloads, safetensors, shards
+from sparkbuild.agent.source import safetensors, shards, whole
 from sparkbuild.agent.source.safetensors import Header, Tensor
 from sparkbuild.agent.source.source import FileSource
+from sparkbuild.agent.source.sparsecopy import OF_TABLE
 from sparkbuild.agent.source.versions import Version
 from sparkbuild.agent.wire.protocol import AgentError, config_error, integrity_error
 
@@ -29,9 +31,7 @@ _BLOCK = 1 << 20
 _CARRY = 16 << 10  # bytes; a name and its file are shorter
 _INDEX_LIMIT = 64 << 20  # bytes that are parsed to see whether it is JSON; one of 100,000 tensors has 9 MB
 _CONFIG_LIMIT = 1 << 20  # bytes; a real one has some thousand
-_AGAIN = "compare it with the one it was downloaded or copied from, and fetch it again"
 _SRC = "correct `src` of this staging block: a checkpoint with Engram tables, such as DeepSeek V4.1"
-_OF_TABLE = re.compile(r"(?:.*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale)", re.DOTALL)
 _PARTS = {"weight": ("F8_E4M3", WEIGHT_BYTES), "scale": ("F8_E8M0", SCALE_BYTES)}
 # Names are JSON: json.dumps writes what is not ASCII as \\u00e9.
 _ENTRY = (
@@ -123,7 +123,7 @@ class Model:
                 where=shard.path,
                 found=found_text,
                 wanted="as many rows of both",
-                next=_AGAIN,
+                next=shards.AGAIN,
             )
         return table
 
@@ -133,7 +133,7 @@ class Model:
         if layer in rowsplit.layers_of(rowsplit.engram(self.config)) and len(found) < len(_PARTS):
             # The model has one, so nobody is to leave that layer out.
             if self.index_sha256:
-                what, next_ = f"{INDEX} lacks the lookup table of layer {layer}", f"the index is broken: {_AGAIN}"
+                what, next_ = f"{INDEX} lacks the lookup table of layer {layer}", f"the index is broken: {shards.AGAIN}"
             else:
                 next_ = "is a shard missing? Compare the folder with what it was downloaded or copied from"
         elif others and not found:
@@ -148,7 +148,7 @@ class Model:
 
     def layers(self) -> list[int]:
         """The layers that have something of a lookup table."""
-        names = map(_OF_TABLE.fullmatch, self._tensors())
+        names = map(OF_TABLE.fullmatch, self._tensors())
         layers = sorted({int(match[1]) for match in names if match})
         if not layers:
             self._refuse_broken_index()
@@ -163,7 +163,7 @@ class Model:
         odd: list[str] = []
 
         def types(pairs: list[tuple[str, object]]) -> dict[str, type]:
-            tables = [(key, value) for key, value in pairs if _OF_TABLE.fullmatch(key)]
+            tables = [(key, value) for key, value in pairs if OF_TABLE.fullmatch(key)]
             odd.extend(f"{key}: {_json(value)}" for key, value in tables if self._weight_map.get(key, "") != value)
             return {key: type(value) for key, value in pairs[:99]}
 
@@ -171,14 +171,14 @@ class Model:
             index = json.loads(data, object_pairs_hook=types)
         except (ValueError, RecursionError) as error:
             what, found, wanted = f"{INDEX} is no JSON", f"{error}; {len(data)} bytes in all", "a JSON object"
-            raise config_error(what, where=path, found=found, wanted=wanted, next=_AGAIN) from error
+            raise config_error(what, where=path, found=found, wanted=wanted, next=shards.AGAIN) from error
         if not isinstance(index, dict) or index.get("weight_map") is not dict:
             what, wanted = f"{INDEX} has no weight_map", '{"weight_map": {tensor: file}}'
             found = f"the keys {', '.join(map(repr, index))}" if isinstance(index, dict) and index else "nothing in it"
-            raise config_error(what, where=path, found=found[:200], wanted=wanted, next=_AGAIN)
+            raise config_error(what, where=path, found=found[:200], wanted=wanted, next=shards.AGAIN)
         if odd:
             what, wanted = f"{INDEX} names no file for a lookup table", "the name of a file, in plain letters"
-            raise config_error(what, where=path, found=odd[0], wanted=wanted, next=_AGAIN)
+            raise config_error(what, where=path, found=odd[0], wanted=wanted, next=shards.AGAIN)
 
     def _told_by(self) -> str:
         """What says which tensors there are."""
@@ -190,8 +190,8 @@ class Model:
 
     def _of_layer(self, layer: int) -> dict[str, str]:
         """The names of the tensors of a layer's table, and the file of each."""
-        pattern = re.compile(rf"(.*\.)?layers\.{layer}\.engram\.embed\.(weight|scale)", re.DOTALL)
-        return {name: file for name, file in self._tensors().items() if pattern.fullmatch(name)}
+        tensors = ((OF_TABLE.fullmatch(name), name, file) for name, file in self._tensors().items())
+        return {name: file for match, name, file in tensors if match and match[1] == str(layer)}
 
     def _scan(self) -> dict[str, str]:
         """Without an index: the headers of all files."""
@@ -223,9 +223,9 @@ class Model:
                     where=self.path(INDEX),
                     found=repr(name),
                     wanted="the name of a file beside it",
-                    next=_AGAIN,
+                    next=shards.AGAIN,
                 )
-            left = downloads.begun(self._names).get(name)
+            left = whole.begun(self._names).get(name)
             if left is not None:
                 raise integrity_error(
                     "a download of a file of the model did not end",
@@ -242,7 +242,7 @@ class Model:
         if tensor is None:
             what = f"{INDEX} says that {shard.name} has a tensor that it has not"
             found = f"{len(shard.header.tensors)} others"
-            raise integrity_error(what, where=shard.path, found=found, wanted=name, next=_AGAIN)
+            raise integrity_error(what, where=shard.path, found=found, wanted=name, next=shards.AGAIN)
         dtype, width = _PARTS[name.rpartition(".")[2]]
         if tensor.dtype != dtype or len(tensor.shape) != 2 or tensor.shape[1] != width:
             raise config_error(
@@ -266,14 +266,14 @@ class Model:
         except OSError as error:
             found = str(error.strerror or error)
             what, wanted = "config.json cannot be read", "a file that can be"
-            raise config_error(what, where=path, found=found, wanted=wanted, next=_AGAIN) from error
+            raise config_error(what, where=path, found=found, wanted=wanted, next=shards.AGAIN) from error
         except (ValueError, RecursionError) as error:
             what, found, wanted = "config.json is no JSON", str(error), "a JSON object"
-            raise config_error(what, where=path, found=found, wanted=wanted, next=_AGAIN) from error
+            raise config_error(what, where=path, found=found, wanted=wanted, next=shards.AGAIN) from error
         if data is None or not isinstance(config, dict):
             found = f"more than {_CONFIG_LIMIT} bytes" if data is None else repr(config)[:100]
             what, wanted = "config.json is no JSON object", f"an object, of at most {_CONFIG_LIMIT} bytes"
-            raise config_error(what, where=path, found=found, wanted=wanted, next=_AGAIN)
+            raise config_error(what, where=path, found=found, wanted=wanted, next=shards.AGAIN)
         return config, hashlib.sha256(data).hexdigest()
 
 
@@ -288,14 +288,11 @@ def _listed(layers: list[int]) -> str:
 def _shard(name: str, path: str) -> Shard:
     link = link_text(path)  # before it is opened; read again when the copy is done
     above, _, blob = link.rpartition("/")
-    source = FileSource(path)
-    try:
+    with closing(FileSource(path)) as source:
         header = safetensors.read(source)
         source.check()
         blob = blob if os.path.basename(above) == "blobs" else ""
         return Shard(name, path, link, blob, source.size, header, source.version)
-    finally:
-        source.close()
 
 
 def link_text(path: str) -> str:
@@ -312,8 +309,7 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
     """
     files: dict[str, str] = {}
     pattern, whole, carry, ends = re.compile(_ENTRY), hashlib.sha256(), b"", shards.Whole()
-    source = FileSource(path)
-    try:
+    with closing(FileSource(path)) as source:
         buffer = memoryview(bytearray(_BLOCK))
         for start in range(0, source.size, _BLOCK):
             got = source.read(buffer, start)
@@ -326,10 +322,8 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
                 if files.setdefault(name, file) != file:
                     what = f"{INDEX} has a tensor in two files"
                     twice = f"{name} in {files[name]} and {file}"
-                    raise integrity_error(what, where=path, found=twice, wanted="each in one file", next=_AGAIN)
+                    raise integrity_error(what, where=path, found=twice, wanted="each in one file", next=shards.AGAIN)
         source.check()
-    finally:
-        source.close()
     if files and not ends.is_whole:  # without a table in it, others say what it is
         raise shards.cut_off(path)
     return files, whole.hexdigest()

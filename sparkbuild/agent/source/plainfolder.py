@@ -18,7 +18,7 @@ from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.globs import matching
 from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
-from sparkbuild.agent.source import downloads, halfstaged, localdir, shards, versions, whole
+from sparkbuild.agent.source import halfstaged, localdir, shards, versions, whole
 from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.wire.layout import OURS
@@ -123,8 +123,8 @@ def _missing(top: str, everything: list[_Entry], wanted: list[_Entry], told: set
 def _begun(
     everything: list[_Entry], wanted: Collection[str], skip: list[str], notes: Collection[str]
 ) -> dict[str, str]:
-    """See downloads.begun, for wanted files. What hub downloads noted of a file proves it better than a name does."""
-    begun = downloads.begun([entry.name for entry in everything if not matching(entry.name, skip)])
+    """See whole.begun, for wanted files. What hub downloads noted of a file proves it better than a name does."""
+    begun = whole.begun([entry.name for entry in everything if not matching(entry.name, skip)])
     return {name: left for name, left in begun.items() if name not in notes and (name in wanted or left in wanted)}
 
 

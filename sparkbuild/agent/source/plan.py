@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -149,9 +150,8 @@ def _of_file(item: ListedFile, store: str, archives: Archives) -> Wanted:
     source, where = item["source"], _bytes_of(item["source"], store)
     size = item.get("size")
     if size is None:
-        opened = archives.source(where)  # opened, not looked at: a NAS tells the size of an open file truly
-        size = opened.size
-        opened.close()
+        with closing(archives.source(where)) as source_file:  # a NAS tells the size of an open file truly
+            size = source_file.size
     identity: dict[str, object] = {}
     if source.get("id"):
         identity = {"kind": source["kind"], "of": source["id"]}

@@ -21,7 +21,7 @@ _MOST = 10_000  # shards of a set that anybody has: a name may say any number
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BLOCK = 1 << 20
 _PIECE = 64 << 10
-_AGAIN = "compare it with the one it was downloaded or copied from, and fetch it again"
+AGAIN = "compare it with the one it was downloaded or copied from, and fetch it again"
 _LONGEST = 1 << 20  # bytes of a string in an index, far more than any name has
 
 
@@ -69,7 +69,7 @@ def of_index(path: str, name: str) -> set[str]:
             where=path,
             found=index.problem or f"its weight_map names {odd}, which can be no file beside it",
             wanted=WANTED,
-            next=_AGAIN,
+            next=AGAIN,
         )
     folder = os.path.dirname(name)
     return {os.path.join(folder, text) for text in names}
@@ -90,7 +90,7 @@ def cut_off(path: str) -> AgentError:
         where=path,
         found="not all that is opened in it is closed",
         wanted="a JSON object",
-        next=_AGAIN,
+        next=AGAIN,
     )
 
 

@@ -6,6 +6,7 @@ All other rows read as zeros, without an error, and so may the other tensors of 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +14,8 @@ from sparkbuild.agent.disk import nas
 from sparkbuild.agent.wire.protocol import config_error
 
 MANIFEST = "engram-local.json"
+# The tensors of a lookup table; the group is its layer.
+OF_TABLE = re.compile(r"(?:.*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale)", re.DOTALL)
 _LIMIT = 1 << 20  # bytes; a real one has some hundred
 _NEXT = "give the checkpoint itself as `src` of this staging block"
 

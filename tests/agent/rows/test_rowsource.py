@@ -167,7 +167,7 @@ def test_what_is_joined_at_once_is_not_mapped_anew_each_time() -> None:
     code = f"""
 import resource, sys
 sys.path.append({str(ROOT)!r})
-from sparkbuild.agent.rows.interleave import Interleave
+from sparkbuild.agent.rows.source import Interleave
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 weights, scales, into = (memoryview(bytearray(width << 14)) for width in (256, 8, 264))
 joined = Interleave(1, 264)
