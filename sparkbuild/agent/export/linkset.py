@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.disk.globs import matching
+from sparkbuild.agent.disk.globs import matching, unmatched
 from sparkbuild.agent.hub import links, repository
 from sparkbuild.agent.ledger import ledger, stamps
 from sparkbuild.agent.ledger.ledger import Ledger, Record
@@ -87,7 +87,12 @@ def link_set(what: Linked, store: str, dst: str, bound: dict[str, str] | None = 
         _refuse_indexed(by_name, dst)
     _refuse_both(by_name, dst)
     mounts: list[Mount] = [{"source": dst, "target": what["target"], "read_only": True}]
-    mounts += [_mount(what["target"], entry) for entry in by_name.values() if entry.how == EMPTY]
+    above = what["target"].rstrip("/")
+    mounts += [
+        {"source": entry.path, "target": f"{above}/{entry.name}", "read_only": True}
+        for entry in by_name.values()
+        if entry.how == EMPTY
+    ]
     return LinkSet(commit, by_name, mounts, [mirror, *over])
 
 
@@ -197,8 +202,7 @@ def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
 
 
 def _refuse_idle(part: _Subtree, where: str, paths: list[str]) -> None:
-    idle = [glob for glob in part.globs if not any(matching(path, [glob]) for path in paths)]
-    if idle:
+    if idle := unmatched(part.globs, paths):
         raise config_error(
             f"nothing of the snapshot matches {', '.join(map(repr, idle))} of `binds`",
             where=where,
@@ -283,7 +287,9 @@ def _refuse_zeros(folder: Staged, record: Record) -> None:
     lost = [
         name
         for name, tensor in sorted(header.tensors.items())
-        if tensor.start < tensor.end and not sparsecopy.OF_TABLE.fullmatch(name) and not _covered(record, tensor)
+        if tensor.start < tensor.end
+        and not sparsecopy.OF_TABLE.fullmatch(name)
+        and not any(first <= tensor.start and tensor.end <= end for first, end in record.extents)
     ]
     if lost:
         raise config_error(
@@ -295,10 +301,6 @@ def _refuse_zeros(folder: Staged, record: Record) -> None:
         )
 
 
-def _covered(record: Record, tensor: safetensors.Tensor) -> bool:
-    return any(first <= tensor.start and tensor.end <= end for first, end in record.extents)
-
-
 def _refuse_both(entries: dict[str, Entry], dst: str) -> None:
     """No name is a file and a folder."""
     for name in entries:
@@ -307,7 +309,3 @@ def _refuse_both(entries: dict[str, Entry], dst: str) -> None:
             if "/".join(steps[:count]) in entries:
                 found = f"{'/'.join(steps[:count])} and {name}"
                 raise config_error("a name is a file and a folder", where=dst, found=found)
-
-
-def _mount(target: str, entry: Entry) -> Mount:
-    return {"source": entry.path, "target": f"{target.rstrip('/')}/{entry.name}", "read_only": True}

@@ -104,13 +104,13 @@ def check_place(dst: str, folders: Iterable[str]) -> None:
 def check_strangers(dst: str, strangers: list[str], entries: dict[str, Entry], wrong: list[Entry]) -> None:
     """What we did not make is not removed: the folder may have been meant for something else."""
     spoiled = {entry.name for entry in wrong}
-    found = [name for name in strangers if name not in entries or name in spoiled]
-    if found:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    others = [name for name in strangers if name not in entries or name in spoiled]
+    if others:
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
         raise config_error(
             "the folder of an export holds what is not of it",
             where=dst,
-            found=", ".join(found[:_SHOWN]) + more,
+            found=", ".join(others[:_SHOWN]) + more,
             wanted="a folder of its own",
             next="move them away, or give the export another `path`",
         )

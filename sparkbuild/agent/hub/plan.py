@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.disk.globs import matching
+from sparkbuild.agent.disk.globs import matching, unmatched
 from sparkbuild.agent.hub import repository
 from sparkbuild.agent.hub.links import Place, Way, blob_of
 from sparkbuild.agent.hub.repository import Entry, Tree
@@ -21,7 +21,6 @@ from sparkbuild.agent.ledger.ledger import Link
 from sparkbuild.agent.ledger.titles import title
 from sparkbuild.agent.source import shards, sparsecopy, whole
 from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted, text_file
-from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.versions import Version
 from sparkbuild.agent.wire import words
 from sparkbuild.agent.wire.protocol import config_error, integrity_error
@@ -52,7 +51,7 @@ class _Asked(NamedTuple):
         return self.tree.blob(path) if self.tree is not None else ""
 
 
-def file_set(what: HubMirror, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as every planner
+def file_set(what: HubMirror, store: str) -> FileSet:
     """The files and links of one revision, named from the folder `models--org--name` of the mirror on.
 
     The source is only looked at: names, link texts, sizes of opened files. Raises AgentError, kind "config" for what is
@@ -205,7 +204,7 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
 def _refuse_shared(asked: _Asked) -> None:
     """Two files of one sharded set with one blob, unless the commit itself has them so."""
     linked = [entry for entry in asked.wanted if entry.text and not asked.blob(entry.path)]
-    places = ((one.path, blob_of(asked.place, asked.path(one.path), one.text, one.target)) for one in linked)
+    places = ((entry.path, blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)) for entry in linked)
     same = shards.with_one_content(places)
     if same is not None:
         one, other, blob = same
@@ -312,6 +311,6 @@ def _about(asked: _Asked, ref: str, total: int) -> About:
     about["skipped"] = {"files": len(paths), "bytes": None if None in sizes else known}
     if asked.unread:
         about["unread_tree"] = asked.unread
-    if unused := [glob for glob in asked.globs if not any(matching(path, [glob]) for path in paths)]:
+    if unused := unmatched(asked.globs, paths):
         about["unused_skip"] = unused
     return about

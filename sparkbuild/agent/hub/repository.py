@@ -217,8 +217,8 @@ def tree(place: Place, commit: str) -> tuple[Tree | None, str]:
     except (ValueError, RecursionError):
         return None, "it is no JSON"
     if not isinstance(value, dict) or value.get("format_version") != 1:
-        found = value.get("format_version") if isinstance(value, dict) else None
-        return None, f"its format_version is {str(found)[:20]}, and 1 is known"
+        version = value.get("format_version") if isinstance(value, dict) else None
+        return None, f"its format_version is {str(version)[:20]}, and 1 is known"
     files = value.get("files")
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         return None, "its `files` are no objects by path"

@@ -19,7 +19,6 @@ from sparkbuild.agent.rows.source import size_of
 from sparkbuild.agent.rows.tables import CONFIG, SCALE_BYTES, WEIGHT_BYTES, Model, Table
 from sparkbuild.agent.source import sparsecopy
 from sparkbuild.agent.source.fileset import FileSet, RowBytes, Wanted
-from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire.protocol import AgentError, config_error
 
@@ -41,7 +40,7 @@ class Share(NamedTuple):
     hi: int
 
 
-def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as all planners
+def file_set(what: Rows, store: str) -> FileSet:
     """A file for each table. Raises AgentError."""
     model, owned = shares(what, store)
     tp, rank = what["tp"], what["rank"]
@@ -229,19 +228,16 @@ def _sample(share: Share) -> str:
     return whole.hexdigest()
 
 
-def _said(keys: Config) -> str:
-    return "engram_layer_ids = [], an empty list" if "engram_layer_ids" in keys else "no engram_layer_ids in it"
-
-
 def _layers(what: Rows, model: Model, keys: Config) -> list[int]:
     path = model.path(CONFIG)
     known = rowsplit.layers_of(keys, path)
     wanted = list(what.get("layers") or known)
     if not wanted:
+        said = "engram_layer_ids = [], an empty list" if "engram_layer_ids" in keys else "no engram_layer_ids in it"
         raise config_error(
             "nothing says which layers have lookup tables",
             where=path,
-            found=_said(keys) if model.config_sha256 else "no such file",
+            found=said if model.config_sha256 else "no such file",
             wanted="engram_layer_ids, or `layers` of this staging block",
             next=f"write layers = {layers}" if (layers := model.layers()) else "is `src` the model with the tables?",
         )

@@ -92,12 +92,12 @@ class RowSource:
         """Compare the shard with what it was, and its link: another revision may have been put in its place."""
         for file in self._files:
             file.check()
-        found = link_text(self.path)
-        if found != self._where["link"]:
+        link = link_text(self.path)
+        if link != self._where["link"]:
             raise integrity_error(
                 "the source was replaced while it was being read",
                 where=self.path,
-                found=found or "a file of its own",
+                found=link or "a file of its own",
                 wanted=self._where["link"] or "a file of its own",
                 next="run again when nothing writes to it any more; nothing of it was kept",
             )
@@ -112,12 +112,12 @@ class RowSource:
         data = bytearray(length)
         with memoryview(data) as view:
             got = self._file.read(view, 0)
-        found = hashlib.sha256(data).hexdigest()
-        if (self._file.size, got, found) != (self._where["shard_bytes"], length, self._where["header_sha256"]):
+        sha256 = hashlib.sha256(data).hexdigest()
+        if (self._file.size, got, sha256) != (self._where["shard_bytes"], length, self._where["header_sha256"]):
             raise integrity_error(
                 "the file with the lookup table is not the one it was when this was planned",
                 where=self.path,
-                found=f"{self._file.size} bytes, header sha256 {found}",
+                found=f"{self._file.size} bytes, header sha256 {sha256}",
                 wanted=f"{self._where['shard_bytes']} bytes, header sha256 {self._where['header_sha256']}",
                 next="run again when nothing writes to it any more",
             )

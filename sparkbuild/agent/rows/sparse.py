@@ -17,7 +17,6 @@ from sparkbuild.agent.rows import rowsplit
 from sparkbuild.agent.rows.packed import SHA256, Share, about_of, identity_of, shares, span
 from sparkbuild.agent.rows.tables import CONFIG, INDEX, Model
 from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted, text_file
-from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.source.sparsecopy import MANIFEST
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _AGAIN = "fetch it anew into the hub cache (remove the blob, then download again)"
 
 
-def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as all planners
+def file_set(what: Rows, store: str) -> FileSet:
     """A model folder in which the copies replace the shards needs `complete_shard`, else the other tensors of the
     shards are zeros. Raises AgentError.
     """

@@ -117,31 +117,26 @@ class Model:
         shard = self._shard(files[weight])
         table = Table(layer, shard, self._tensor(shard, weight), self._tensor(shard, scale))
         if table.scale.shape[0] != table.rows:
-            found_text = f"{table.rows} rows of weights, {table.scale.shape[0]} of scales"
-            raise config_error(
-                f"the table of layer {layer} is torn",
-                where=shard.path,
-                found=found_text,
-                wanted="as many rows of both",
-                next=shards.AGAIN,
-            )
+            text = f"{table.rows} rows of weights, {table.scale.shape[0]} of scales"
+            raise _broken(f"the table of layer {layer} is torn", shard.path, text, "as many rows of both")
         return table
 
-    def _not_one(self, layer: int, found: list[str]) -> AgentError:
+    def _not_one(self, layer: int, names: list[str]) -> AgentError:
         others = [other for other in self.layers() if other != layer]
+        elsewhere = f", but of layer {', '.join(map(str, others))}" if others else ""
         what, next_ = f"the model has not exactly one lookup table for layer {layer}", _SRC
-        if layer in rowsplit.layers_of(rowsplit.engram(self.config)) and len(found) < len(_PARTS):
+        if layer in rowsplit.layers_of(rowsplit.engram(self.config)) and len(names) < len(_PARTS):
             # The model has one, so nobody is to leave that layer out.
             if self.index_sha256:
                 what, next_ = f"{INDEX} lacks the lookup table of layer {layer}", f"the index is broken: {shards.AGAIN}"
             else:
                 next_ = "is a shard missing? Compare the folder with what it was downloaded or copied from"
-        elif others and not found:
+        elif others and not names:
             next_ = f"write layers = {others} in the staging block, or correct its `src`"
         return config_error(
             what,
             where=self._told_by(),
-            found=", ".join(found) or "nothing of that name" + (f", but of layer {_listed(others)}" if others else ""),
+            found=", ".join(names) or "nothing of that name" + elsewhere,
             wanted=f"layers.{layer}.engram.embed.weight and .scale",
             next=next_,
         )
@@ -170,15 +165,14 @@ class Model:
         try:
             index = json.loads(data, object_pairs_hook=types)
         except (ValueError, RecursionError) as error:
-            what, found, wanted = f"{INDEX} is no JSON", f"{error}; {len(data)} bytes in all", "a JSON object"
-            raise config_error(what, where=path, found=found, wanted=wanted, next=shards.AGAIN) from error
+            text = f"{error}; {len(data)} bytes in all"
+            raise _broken(f"{INDEX} is no JSON", path, text, "a JSON object") from error
         if not isinstance(index, dict) or index.get("weight_map") is not dict:
-            what, wanted = f"{INDEX} has no weight_map", '{"weight_map": {tensor: file}}'
-            found = f"the keys {', '.join(map(repr, index))}" if isinstance(index, dict) and index else "nothing in it"
-            raise config_error(what, where=path, found=found[:200], wanted=wanted, next=shards.AGAIN)
+            text = f"the keys {', '.join(map(repr, index))}" if isinstance(index, dict) and index else "nothing in it"
+            raise _broken(f"{INDEX} has no weight_map", path, text[:200], '{"weight_map": {tensor: file}}')
         if odd:
-            what, wanted = f"{INDEX} names no file for a lookup table", "the name of a file, in plain letters"
-            raise config_error(what, where=path, found=odd[0], wanted=wanted, next=shards.AGAIN)
+            what = f"{INDEX} names no file for a lookup table"
+            raise _broken(what, path, odd[0], "the name of a file, in plain letters")
 
     def _told_by(self) -> str:
         """What says which tensors there are."""
@@ -218,13 +212,8 @@ class Model:
     def _shard(self, name: str) -> Shard:
         if name not in self._shards:
             if not safe_name(name):
-                raise config_error(
-                    "a file of the index is outside of the model",
-                    where=self.path(INDEX),
-                    found=repr(name),
-                    wanted="the name of a file beside it",
-                    next=shards.AGAIN,
-                )
+                what = "a file of the index is outside of the model"
+                raise _broken(what, self.path(INDEX), repr(name), "the name of a file beside it")
             left = whole.begun(self._names).get(name)
             if left is not None:
                 raise integrity_error(
@@ -241,8 +230,7 @@ class Model:
         tensor = shard.header.tensors.get(name)
         if tensor is None:
             what = f"{INDEX} says that {shard.name} has a tensor that it has not"
-            found = f"{len(shard.header.tensors)} others"
-            raise integrity_error(what, where=shard.path, found=found, wanted=name, next=shards.AGAIN)
+            raise _broken(what, shard.path, f"{len(shard.header.tensors)} others", name, kind="integrity")
         dtype, width = _PARTS[name.rpartition(".")[2]]
         if tensor.dtype != dtype or len(tensor.shape) != 2 or tensor.shape[1] != width:
             raise config_error(
@@ -264,25 +252,24 @@ class Model:
         except PermissionError:  # whose it is, and who we are, is told elsewhere
             raise
         except OSError as error:
-            found = str(error.strerror or error)
-            what, wanted = "config.json cannot be read", "a file that can be"
-            raise config_error(what, where=path, found=found, wanted=wanted, next=shards.AGAIN) from error
+            text = str(error.strerror or error)
+            raise _broken("config.json cannot be read", path, text, "a file that can be") from error
         except (ValueError, RecursionError) as error:
-            what, found, wanted = "config.json is no JSON", str(error), "a JSON object"
-            raise config_error(what, where=path, found=found, wanted=wanted, next=shards.AGAIN) from error
+            raise _broken("config.json is no JSON", path, str(error), "a JSON object") from error
         if data is None or not isinstance(config, dict):
-            found = f"more than {_CONFIG_LIMIT} bytes" if data is None else repr(config)[:100]
-            what, wanted = "config.json is no JSON object", f"an object, of at most {_CONFIG_LIMIT} bytes"
-            raise config_error(what, where=path, found=found, wanted=wanted, next=shards.AGAIN)
+            text = f"more than {_CONFIG_LIMIT} bytes" if data is None else repr(config)[:100]
+            wanted = f"an object, of at most {_CONFIG_LIMIT} bytes"
+            raise _broken("config.json is no JSON object", path, text, wanted)
         return config, hashlib.sha256(data).hexdigest()
+
+
+def _broken(what: str, path: str, found: str, wanted: str, kind: str = "config") -> AgentError:
+    """A file of the model that is not what it should be."""
+    return AgentError(what, kind=kind, where=path, found=found, wanted=wanted, next=shards.AGAIN)
 
 
 def _json(value: object) -> str:
     return "an object" if isinstance(value, dict) else json.dumps(value, default=lambda _: {})[:200]
-
-
-def _listed(layers: list[int]) -> str:
-    return ", ".join(map(str, layers))
 
 
 def _shard(name: str, path: str) -> Shard:
@@ -308,22 +295,21 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
     tensors makes 60 MiB of objects, and four are wanted. What it says is checked against the headers.
     """
     files: dict[str, str] = {}
-    pattern, whole, carry, ends = re.compile(_ENTRY), hashlib.sha256(), b"", shards.Whole()
+    pattern, digest, carry, ends = re.compile(_ENTRY), hashlib.sha256(), b"", shards.Whole()
     with closing(FileSource(path)) as source:
         buffer = memoryview(bytearray(_BLOCK))
         for start in range(0, source.size, _BLOCK):
             got = source.read(buffer, start)
-            whole.update(buffer[:got])
+            digest.update(buffer[:got])
             ends.feed(buffer[:got])
             text = carry + buffer[:got]
             carry = text[-_CARRY:]
             for match in pattern.finditer(text):
                 name, file = shards.unquoted(match[1]), shards.unquoted(match[2])
                 if files.setdefault(name, file) != file:
-                    what = f"{INDEX} has a tensor in two files"
-                    twice = f"{name} in {files[name]} and {file}"
-                    raise integrity_error(what, where=path, found=twice, wanted="each in one file", next=shards.AGAIN)
+                    what, twice = f"{INDEX} has a tensor in two files", f"{name} in {files[name]} and {file}"
+                    raise _broken(what, path, twice, "each in one file", kind="integrity")
         source.check()
     if files and not ends.is_whole:  # without a table in it, others say what it is
         raise shards.cut_off(path)
-    return files, whole.hexdigest()
+    return files, digest.hexdigest()

@@ -127,15 +127,15 @@ class _Reader:
         self._numbers += 1
         if self._numbers > _NUMBERS:
             raise _TooLongError
-        found: int = struct.unpack(self.order + form, self.take(struct.calcsize(self.order + form)))[0]
-        return found
+        value: int = struct.unpack(self.order + form, self.take(struct.calcsize(self.order + form)))[0]
+        return value
 
     def length(self) -> int:
         """A length or a number of things."""
-        found = self.number(self.long)
-        if found > _MOST:
-            raise _wrong(self.source, "its header has an impossible length", str(found), f"at most {_MOST}")
-        return found
+        length = self.number(self.long)
+        if length > _MOST:
+            raise _wrong(self.source, "its header has an impossible length", str(length), f"at most {_MOST}")
+        return length
 
     def text(self) -> bytes:
         """A name."""

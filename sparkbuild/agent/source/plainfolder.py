@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.disk.globs import matching
+from sparkbuild.agent.disk.globs import matching, unmatched
 from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
 from sparkbuild.agent.source import halfstaged, localdir, shards, versions, whole
 from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted
-from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.wire.layout import OURS
 from sparkbuild.agent.wire.protocol import AgentError, config_error, integrity_error
 from sparkbuild.agent.wire.words import files, shown
@@ -38,7 +37,7 @@ class _Entry(NamedTuple):
     text: str
 
 
-def file_set(what: Folder, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as every planner
+def file_set(what: Folder, store: str) -> FileSet:
     """The wanted files of a folder. Raises AgentError, kind "config": nothing matches, a link that leads to nothing or
     to a folder, what is no file, a name that no staged file can have; kind "integrity": files that are missing, or are
     not all there.
@@ -81,7 +80,7 @@ def file_set(what: Folder, store: str, archives: Archives) -> FileSet:  # noqa: 
     if tools:
         about["left_out"] = tools
     names = [*(entry.name for entry in everything), *missing]
-    if unused := [glob for glob in skip if not any(matching(name, [glob]) for name in names)]:
+    if unused := unmatched(skip, names):
         about["unused_skip"] = unused
     return FileSet(files, about=about)
 
@@ -117,7 +116,8 @@ def _missing(top: str, everything: list[_Entry], wanted: list[_Entry], told: set
     for entry in wanted:
         if entry.name.endswith(shards.INDEXES):
             named |= shards.of_index(_end(top, entry), entry.name)
-    return shards.missing([entry.name for entry in wanted], named, [entry.name for entry in everything])
+    expected = named | shards.of_sets(entry.name for entry in wanted)
+    return sorted(expected - {entry.name for entry in everything})
 
 
 def _begun(
@@ -135,13 +135,13 @@ def _refuse_missing(path: str, missing: list[str], unfinished: list[str], begun:
     broken_off = [name for name in missing if name in unfinished] + [
         f"{name} ({os.path.basename(left)} is there)" for name, left in begun.items()
     ]
-    found = [f"{files(len(gone))} missing: {shown(gone)}"] if gone else []
-    found += [f"downloads that did not end: {shown(broken_off)}"] if broken_off else []
+    faults = [f"{files(len(gone))} missing: {shown(gone)}"] if gone else []
+    faults += [f"downloads that did not end: {shown(broken_off)}"] if broken_off else []
     advice = "download or copy again what is missing; or put what is not needed into `skip`"
     raise integrity_error(
         "the folder to stage from is not whole",
         where=path,
-        found="; ".join(found),
+        found="; ".join(faults),
         wanted="every file of a sharded set, of an index, and of what was downloaded there",
         next=f"{advice}, also what a download left that did end" if begun else advice,
     )
@@ -242,9 +242,9 @@ def _refuse_shared(top: str, wanted: list[Wanted]) -> None:
 def _refuse_nothing(path: str, everything: list[_Entry], members: list[str], wanted: list[_Entry]) -> None:
     if not everything:
         raise nas.empty("the folder to stage from is empty", path, "the files that are to be staged")
-    empty = [glob for glob in members if not any(matching(entry.name, [glob]) for entry in everything)]
+    names = [entry.name for entry in everything]
+    empty = unmatched(members, names)
     if empty or not wanted:
-        names = [entry.name for entry in everything]
         raise config_error(
             f"nothing in the folder matches {', '.join(map(repr, empty))}" if empty else "all of the folder is skipped",
             where=path,

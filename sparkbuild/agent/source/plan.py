@@ -22,7 +22,7 @@ from sparkbuild.agent.wire.protocol import config_error, integrity_error
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging.sources import Artifact, Listed, ListedFile, ListedSource, What
 
-# A planner is a module with `file_set(what, store, archives) -> FileSet`, found when needed.
+# A planner is a module with `file_set(what, store) -> FileSet`, found when needed.
 _PLANNERS = {
     "folder": "sparkbuild.agent.source.plainfolder",
     "hub-mirror": "sparkbuild.agent.hub.plan",
@@ -42,7 +42,7 @@ def of_what(what: What, store: str, dst: str, archives: Archives) -> FileSet:
     if what["kind"] == "artifact" or what["kind"] == "list":
         wanted = file_set(what, store, archives)
     elif what["kind"] in _PLANNERS:
-        wanted = _apart(importlib.import_module(_PLANNERS[what["kind"]]), what, store, dst, archives)
+        wanted = _apart(importlib.import_module(_PLANNERS[what["kind"]]), what, store, dst)
     else:
         raise config_error("a staging of an unknown kind", found=repr(what["kind"]), wanted=_KINDS)
     _check_names([item.name for item in wanted.files] + [link.name for link in wanted.links])
@@ -55,13 +55,13 @@ def of_what(what: What, store: str, dst: str, archives: Archives) -> FileSet:
     return wanted
 
 
-def _apart(planner: ModuleType, what: What, store: str, dst: str, archives: Archives) -> FileSet:
+def _apart(planner: ModuleType, what: What, store: str, dst: str) -> FileSet:
     """The files of a planner whose source is not in the folder that is staged, nor that in the source."""
     if dst:
         overlap.refuse(what, store, dst)
     for root in overlap.roots(what, store):
         halfstaged.refuse(root)
-    wanted: FileSet = planner.file_set(what, store, archives)
+    wanted: FileSet = planner.file_set(what, store)
     if dst:
         overlap.refuse_files(wanted.files, dst)
     return wanted

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.source.shardindex import WANTED, ShardIndex, file_names
@@ -92,11 +92,6 @@ def cut_off(path: str) -> AgentError:
         wanted="a JSON object",
         next=AGAIN,
     )
-
-
-def missing(wanted: Collection[str], named: Collection[str], there: Collection[str]) -> list[str]:
-    """What is not there of the sets that wanted files are of, and of the files that their indexes name."""
-    return sorted((of_sets(wanted) | set(named)) - set(there))
 
 
 class Whole:

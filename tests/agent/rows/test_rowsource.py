@@ -18,7 +18,6 @@ from hypothesis import given, settings, strategies as st
 from sparkbuild.agent.rows.packed import file_set
 from sparkbuild.agent.rows.source import HEADER, RowSource
 from sparkbuild.agent.source.fileset import FileSet, Wanted
-from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.agent.driver import CHUNK, cached, drop
 from tests.staging.checkpoint import Checkpoint, make
@@ -41,7 +40,7 @@ def fast() -> Iterator[Path]:
 
 def plan(made: Checkpoint, **more: Any) -> FileSet:
     what = {"kind": "packed", "model": str(made.folder), "layers": [], "split": "even", "tp": 4, "rank": 1}
-    return file_set({**what, **more}, "/", Archives())
+    return file_set({**what, **more}, "/")
 
 
 def write(wanted: Wanted, path: Path) -> Path:
