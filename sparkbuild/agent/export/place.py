@@ -170,10 +170,6 @@ def problem(dst: str, entry: Entry) -> str:
     if entry.how == EMPTY:
         right = not status.st_size and status.st_nlink == 1
         return "" if right else f"{entry.name} is no empty file of its own, and one is to be bound onto it"
-    return _not_linked(entry, status)
-
-
-def _not_linked(entry: Entry, status: os.stat_result) -> str:
     try:
         with questions.asking(entry.path):
             staged = os.lstat(entry.path)

@@ -47,7 +47,9 @@ def target(place: Place, link: str, text: str, seen: dict[str, str]) -> str:
 
     def true(folder: str) -> str:
         if folder not in seen:
-            seen[folder] = _true(folder)
+            seen[folder] = ""  # of one that is not there
+            with suppress(FileNotFoundError, NotADirectoryError):
+                seen[folder] = nas.true_path(folder)
         return seen[folder]
 
     here, blobs = os.path.dirname(link), f"{place.path}/blobs"
@@ -57,14 +59,6 @@ def target(place: Place, link: str, text: str, seen: dict[str, str]) -> str:
     # Of what is not there the text is all there is, from where the link really lies.
     way = true(folder) or os.path.normpath(os.path.join(true(here), os.path.dirname(text)))
     return os.path.join(blobs if way == (true(blobs) or f"{true(place.path)}/blobs") else way, name)
-
-
-def _true(folder: str) -> str:
-    """Where a folder is, "" when there is none."""
-    try:
-        return nas.true_path(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
 
 
 def blob_of(place: Place, link: str, text: str, to: str) -> str:

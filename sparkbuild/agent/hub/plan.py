@@ -70,7 +70,7 @@ def file_set(what: HubMirror, store: str) -> FileSet:
     blobs = _blobs(asked)
     if asked.tree is None:
         _refuse_unfinished(asked)
-    files = [*(_blob(asked, name, found) for name, found in blobs.items()), *_real_files(asked)]
+    files = [*(_blob(asked, name, file, entry) for name, (file, entry) in blobs.items()), *_real_files(asked)]
     again = f"remove it, then {_download(asked)}"
     files = [file._replace(again=again) for file in files]
     links = [_link(asked, entry) for entry in wanted if entry.text]
@@ -231,8 +231,7 @@ def _refuse_another(asked: _Asked, entry: Entry, blob: str) -> None:
         )
 
 
-def _blob(asked: _Asked, name: str, found: tuple[str, Entry]) -> Wanted:
-    file, entry = found
+def _blob(asked: _Asked, name: str, file: str, entry: Entry) -> Wanted:
     identity = {"kind": "hub-blob", "etag": name}
     source = FileBytes(kind="file", path=file)
     wanted = Wanted(f"blobs/{name}", source, _version(asked, file, entry).size, "", identity)

@@ -79,14 +79,14 @@ def _not_there(cache: str, repo: str, name: str) -> AgentError:
     if os.path.basename(cache) == name:
         near = [os.path.dirname(cache)]
     here = next((place for place in near if nas.is_folder(f"{place}/{name}")), "")
-    there = [found for found in nas.names(cache) if found.startswith("models--")]
+    there = [folder for folder in nas.names(cache) if folder.startswith("models--")]
     if not there and not here and not nas.is_folder(cache):
         return nas.not_there("the hub cache is not there", cache)
     if not here and not nas.names(cache):
         return nas.empty("the hub cache is empty", cache, f"{name} in it")
     # Not taken by itself: of two caches, one in HF_HOME and one in its `hub`, the wrong one would be as good a guess.
     advice = f"hf download {repo} --cache-dir {cache}, or correct `src` of this staging block"
-    if model := next((found for found in nas.names(cache) if found.endswith(_OF_A_MODEL)), ""):
+    if model := next((file for file in nas.names(cache) if file.endswith(_OF_A_MODEL)), ""):
         # A download into it would be 500 GB for a model that is there.
         advice = f'{cache} is a model itself, it has {model}: kind = "files" stages it, without `repos`'
     return config_error(

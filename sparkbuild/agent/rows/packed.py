@@ -177,11 +177,8 @@ def _told(share: Share) -> sources.Table:
 
 def span(share: Share, part: str) -> tuple[int, int]:
     """The bytes of the rank's "weight" or "scale" rows in the shard, half-open."""
-    if part == "weight":
-        start, width = share.table.weight.start, WEIGHT_BYTES
-    else:
-        start, width = share.table.scale.start, SCALE_BYTES
-    return start + width * share.lo, start + width * share.hi
+    tensor, width = (share.table.weight, WEIGHT_BYTES) if part == "weight" else (share.table.scale, SCALE_BYTES)
+    return tensor.start + width * share.lo, tensor.start + width * share.hi
 
 
 def identity_of(what: Rows, model: Model, share: Share) -> Identity:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sparkbuild.agent.rows.tables import SCALE_BYTES as SCALE, WEIGHT_BYTES as WEIGHT, link_text
 from sparkbuild.agent.source.fileset import RowBytes
-from sparkbuild.agent.source.source import FileSource
+from sparkbuild.agent.source.source import FileSource, read_bytes
 from sparkbuild.agent.wire.protocol import integrity_error
 
 HEADER = 4096  # bytes
@@ -109,11 +109,9 @@ class RowSource:
 
     def _check_shard(self) -> None:
         length = self._where["header_bytes"]
-        data = bytearray(length)
-        with memoryview(data) as view:
-            got = self._file.read(view, 0)
+        data = read_bytes(self._file, 0, length)
         sha256 = hashlib.sha256(data).hexdigest()
-        if (self._file.size, got, sha256) != (self._where["shard_bytes"], length, self._where["header_sha256"]):
+        if (self._file.size, len(data), sha256) != (self._where["shard_bytes"], length, self._where["header_sha256"]):
             raise integrity_error(
                 "the file with the lookup table is not the one it was when this was planned",
                 where=self.path,

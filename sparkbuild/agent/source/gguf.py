@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 
-from sparkbuild.agent.source.source import Source
+from sparkbuild.agent.source.source import Source, read_bytes
 from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 _MAGIC = b"GGUF"
@@ -108,12 +108,10 @@ class _Reader:
         self.pass_over(size)
         start = self.at - size
         if start < self._begin or self.at > self._begin + len(self._block):
-            buffer = bytearray(min(max(_BLOCK, size), self.source.size - start))
-            with memoryview(buffer) as view:
-                got = self.source.read(view, start)
-            self._begin, self._block = start, bytes(buffer[:got])
-            if got < size:
-                raise self._over(start + got)
+            wanted = min(max(_BLOCK, size), self.source.size - start)
+            self._begin, self._block = start, read_bytes(self.source, start, wanted)
+            if len(self._block) < size:
+                raise self._over(start + len(self._block))
         return self._block[start - self._begin : self.at - self._begin]
 
     def pass_over(self, size: int) -> None:

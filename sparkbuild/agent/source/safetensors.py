@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from sparkbuild.agent.source.source import Source
+from sparkbuild.agent.source.source import Source, read_bytes
 from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 LIMIT = 100_000_000  # bytes of JSON that any reader takes
@@ -96,12 +96,11 @@ def _refuse_end(source: Source, end: int) -> None:
 
 
 def _bytes(source: Source, offset: int, size: int) -> bytes:
-    buffer = bytearray(size)
-    with memoryview(buffer) as view:
-        got = source.read(view, offset)
-    if got != size:
-        raise _wrong(source, "it ends within its header", f"{offset + got} bytes", f"{offset + size} bytes at least")
-    return bytes(buffer)
+    data = read_bytes(source, offset, size)
+    if len(data) != size:
+        end = offset + len(data)
+        raise _wrong(source, "it ends within its header", f"{end} bytes", f"{offset + size} bytes at least")
+    return data
 
 
 def _tensors(source: Source, data: bytes) -> dict[str, Tensor]:

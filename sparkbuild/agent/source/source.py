@@ -34,6 +34,12 @@ class Source(Protocol):
         """Let go of it."""
 
 
+def read_bytes(source: Source, offset: int, size: int) -> bytes:
+    """So many bytes from `offset` on, fewer where the source ends."""
+    with memoryview(bytearray(size)) as view:
+        return bytes(view[: source.read(view, offset)])
+
+
 class FileSource:
     """A plain file; see Source. Raises AgentError when it is not there or is not a regular file.
 

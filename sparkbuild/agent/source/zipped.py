@@ -8,7 +8,7 @@ from functools import partial
 from typing import IO, cast
 
 from sparkbuild.agent.disk import openzip
-from sparkbuild.agent.source.source import FileSource
+from sparkbuild.agent.source.source import FileSource, read_bytes
 from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 
@@ -106,11 +106,9 @@ class _At:
 
     def read(self, size: int = -1) -> bytes:
         left = max(0, self._source.size - self._position)
-        buffer = bytearray(left if size < 0 else min(size, left))
-        with memoryview(buffer) as view:
-            got = self._source.read(view, self._position)
-        self._position += got
-        return bytes(memoryview(buffer)[:got])
+        data = read_bytes(self._source, self._position, left if size < 0 else min(size, left))
+        self._position += len(data)
+        return data
 
     def close(self) -> None:
         """The source is closed by its owner."""
