@@ -135,7 +135,7 @@ class Model:
             next_ = f"write layers = {others} in the staging block, or correct its `src`"
         return config_error(
             what,
-            where=self._told_by(),
+            where=self.path(INDEX) if self.index_sha256 else self.folder,
             found=", ".join(names) or "nothing of that name" + elsewhere,
             wanted=f"layers.{layer}.engram.embed.weight and .scale",
             next=next_,
@@ -173,10 +173,6 @@ class Model:
         if odd:
             what = f"{INDEX} names no file for a lookup table"
             raise _broken(what, path, odd[0], "the name of a file, in plain letters")
-
-    def _told_by(self) -> str:
-        """What says which tensors there are."""
-        return self.path(INDEX) if self.index_sha256 else self.folder
 
     def _tensors(self) -> dict[str, str]:
         """The file of each tensor; with an index, of those of tables only."""
