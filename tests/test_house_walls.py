@@ -123,7 +123,7 @@ def test_no_package_is_in_a_circle() -> None:
         ({verb: f"{AGENT}.{name}" for verb, name in main.VERBS.items()}, "run"),
         ({scheme: f"{AGENT}.{name}" for scheme, name in facts.OBSERVERS.items()}, "observe"),
         (plan._PLANNERS, "file_set"),
-        (opened._ELSEWHERE, "source"),
+        (opened._ELSEWHERE, "RowSource"),
     ],
 )
 def test_a_table_of_names_names_what_is_there(table: dict[str, str], function: str) -> None:

@@ -75,7 +75,7 @@ def test_a_hub_cache_as_a_whole(folder: Path, data: bytes, ref: bytes, blob: byt
         "kind": "hub", "cache": str(folder / "hub"), "repo": "x/y", "revision": "main", "members": ["*"], "skip": [],
     }  # fmt: skip
     with bounded(AgentError):
-        plan.file_set(what, str(folder), None)  # type: ignore[arg-type] # it needs no archives
+        plan.file_set(what, str(folder))
 
 
 @given(header=changed(HEADER), size=st.one_of(st.none(), st.integers(0, 2**64 - 1)), tail=st.sampled_from([12, 0, 13]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Collection
 
 
 def matching(path: str, globs: list[str]) -> str:
@@ -18,3 +19,8 @@ def matching(path: str, globs: list[str]) -> str:
         if pattern.startswith("**/") and fnmatch.fnmatchcase(path, pattern[3:]):
             return glob
     return ""
+
+
+def unmatched(globs: list[str], paths: Collection[str]) -> list[str]:
+    """The globs that match none of these paths."""
+    return [glob for glob in globs if not any(matching(path, [glob]) for path in paths)]

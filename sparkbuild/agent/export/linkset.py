@@ -7,25 +7,24 @@ A "composed" folder is the snapshot as symbolic links, with the files of other s
 from __future__ import annotations
 
 import os
-import re
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.disk.globs import matching
+from sparkbuild.agent.disk.globs import matching, unmatched
 from sparkbuild.agent.hub import links, repository
 from sparkbuild.agent.ledger import ledger, stamps
 from sparkbuild.agent.ledger.ledger import Ledger, Record
-from sparkbuild.agent.source import safetensors, shards
+from sparkbuild.agent.source import safetensors, shards, sparsecopy
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.wire import words
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging.exports import Linked, Mount, Snapshot, Tree
 
 HARD, POINTER, EMPTY = "hard", "pointer", "empty"
-_TABLE = re.compile(r"(.*\.)?layers\.\d+\.engram\.embed\.(weight|scale)", re.DOTALL)
 
 
 class Entry(NamedTuple):
@@ -79,7 +78,7 @@ def link_set(what: Linked, store: str, dst: str, bound: dict[str, str] | None = 
     commit = _commit(mirror)
     snapshot = _snapshot(mirror, commit)
     if not snapshot:
-        raise AgentError("an export is made from the mirror of a hub repository", kind="config", where=mirror.path)
+        raise config_error("an export is made from the mirror of a hub repository", where=mirror.path)
     if what["kind"] == "tree":
         by_name = _tree(what, store, mirror, snapshot, bound)
     else:
@@ -88,30 +87,39 @@ def link_set(what: Linked, store: str, dst: str, bound: dict[str, str] | None = 
         _refuse_indexed(by_name, dst)
     _refuse_both(by_name, dst)
     mounts: list[Mount] = [{"source": dst, "target": what["target"], "read_only": True}]
-    mounts += [_mount(what["target"], entry) for entry in by_name.values() if entry.how == EMPTY]
+    above = what["target"].rstrip("/")
+    mounts += [
+        {"source": entry.path, "target": f"{above}/{entry.name}", "read_only": True}
+        for entry in by_name.values()
+        if entry.how == EMPTY
+    ]
     return LinkSet(commit, by_name, mounts, [mirror, *over])
 
 
 def staged(path: str) -> Staged:
     """A folder that was staged. Raises AgentError when it is not whole."""
-    recorded, stamp = None, []
+    stamp = ledger_stamp(path)
     try:
-        with questions.asking(path):
-            stamp = stamps.of(os.lstat(ledger.path_of(path)))
-        recorded = ledger.read(path)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
+        recorded = ledger.read(path) if stamp is not None else None
     except ledger.LedgerError as error:
-        raise AgentError("its ledger is unreadable", kind="integrity", where=path, found=str(error)) from error
-    if recorded is None:
-        raise AgentError(
+        raise integrity_error("its ledger is unreadable", where=path, found=str(error)) from error
+    if stamp is None or recorded is None:
+        raise integrity_error(
             "an export is made from a folder that is not staged",
-            kind="integrity",
             where=path,
             found="no ledger: never staged, removed, or a staging was interrupted",
             next="doit stage",
         )
     return Staged(path, recorded, stamp)
+
+
+def ledger_stamp(path: str) -> stamps.Stamp | None:
+    """The stamp of a staged folder's ledger, None when it has none."""
+    try:
+        with questions.asking(path):
+            return stamps.of(os.lstat(ledger.path_of(path)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _commit(mirror: Staged) -> str:
@@ -184,9 +192,8 @@ def _part(what: Tree, commit: str) -> _Subtree:
 
 
 def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
-    return AgentError(
+    return config_error(
         "nothing of the snapshot is in this subtree",
-        kind="config",
         where=where,
         found=f"{words.files(len(paths))}: {words.shown(paths)}",
         wanted=f"files in {part.above}",
@@ -195,11 +202,9 @@ def _nothing_in(part: _Subtree, where: str, paths: list[str]) -> AgentError:
 
 
 def _refuse_idle(part: _Subtree, where: str, paths: list[str]) -> None:
-    idle = [glob for glob in part.globs if not any(matching(path, [glob]) for path in paths)]
-    if idle:
-        raise AgentError(
+    if idle := unmatched(part.globs, paths):
+        raise config_error(
             f"nothing of the snapshot matches {', '.join(map(repr, idle))} of `binds`",
-            kind="config",
             where=where,
             found=f"{words.files(len(paths))}: {words.shown(paths)}",
             next="correct `binds` of this export",
@@ -211,9 +216,8 @@ def _bound(source: Snapshot, store: str, part: _Subtree, there: set[str]) -> dic
     place = repository.find(inside(store, source["cache"]), source["repo"])
     entries = repository.entries(place, part.commit)
     if not entries:
-        raise AgentError(
+        raise integrity_error(
             "the source has not the commit that was mirrored, so its files cannot be bound",
-            kind="integrity",
             where=f"{place.path}/snapshots/{part.commit}",
             next="stage the mirror again: its revision may be another one by now",
         )
@@ -224,21 +228,16 @@ def _bound(source: Snapshot, store: str, part: _Subtree, there: set[str]) -> dic
 
 def _file(place: links.Place, commit: str, entry: repository.Entry) -> str:
     """Where the bytes of a snapshot's path are. Raises AgentError when that is no regular file."""
-    link = f"{place.path}/snapshots/{commit}/{entry.path}"
-    file = link
-    if entry.text:
-        way = links.follow(place, links.blob_of(place, link, entry.text, entry.target))
-        file = way.file
-        if not way.whole:
-            raise AgentError(
-                "a file that an export binds is not at the source",
-                kind="integrity",
-                where=link,
-                found="; ".join((f"{link} -> {entry.text}", *way.hops)),
-                next="download that file again, or narrow `binds`",
-            )
-    repository.version_of(file)
-    return file
+    way = repository.way(place, commit, entry)
+    if not way.whole:
+        raise integrity_error(
+            "a file that an export binds is not at the source",
+            where=f"{place.path}/snapshots/{commit}/{entry.path}",
+            found="; ".join(way.hops),
+            next="download that file again, or narrow `binds`",
+        )
+    repository.version_of(way.file)
+    return way.file
 
 
 def _refuse_indexed(entries: dict[str, Entry], dst: str) -> None:
@@ -248,9 +247,8 @@ def _refuse_indexed(entries: dict[str, Entry], dst: str) -> None:
             continue
         missing = sorted(shards.of_index(entry.path, name) - set(entries))
         if missing:
-            raise AgentError(
+            raise integrity_error(
                 "the index of a composed folder names files that are nowhere in it",
-                kind="integrity",
                 where=f"{dst}/{name}",
                 found=f"{words.files(len(missing))} missing: {words.shown(missing)}",
                 wanted="each in the mirror, or in a block that is laid over it",
@@ -268,9 +266,8 @@ def _over(folders: list[Staged]) -> dict[str, Entry]:
         twice = sorted(set(by_name) & set(new))
         if twice:
             other = by_name[twice[0]].folder
-            raise AgentError(
+            raise config_error(
                 "two blocks that are laid over a snapshot have a file of the same name",
-                kind="config",
                 where=folder.path,
                 found=f"{words.shown(twice)}, also in {other}",
                 next="leave one of them out of `over`",
@@ -285,29 +282,23 @@ def _refuse_zeros(folder: Staged, record: Record) -> None:
     """A sparse copy of a shard has holes where its other tensors are: in a model folder these would load as zeros."""
     if not record.extents or not record.name.endswith(".safetensors"):
         return
-    source = FileSource(f"{folder.path}/{record.name}")
-    try:
+    with closing(FileSource(f"{folder.path}/{record.name}")) as source:
         header = safetensors.read(source)
-    finally:
-        source.close()
     lost = [
         name
         for name, tensor in sorted(header.tensors.items())
-        if tensor.start < tensor.end and not _TABLE.fullmatch(name) and not _covered(record, tensor)
+        if tensor.start < tensor.end
+        and not sparsecopy.OF_TABLE.fullmatch(name)
+        and not any(first <= tensor.start and tensor.end <= end for first, end in record.extents)
     ]
     if lost:
-        raise AgentError(
+        raise config_error(
             "a sparse copy without its shard's other tensors cannot replace the shard: they would load as zeros",
-            kind="config",
             where=source.path,
             found=f"{len(lost)} tensors in holes: {words.shown(lost)}",
             wanted="a copy that has all tensors but the rows of other ranks",
             next="set complete_shard = true in that staging block",
         )
-
-
-def _covered(record: Record, tensor: safetensors.Tensor) -> bool:
-    return any(first <= tensor.start and tensor.end <= end for first, end in record.extents)
 
 
 def _refuse_both(entries: dict[str, Entry], dst: str) -> None:
@@ -317,8 +308,4 @@ def _refuse_both(entries: dict[str, Entry], dst: str) -> None:
         for count in range(1, len(steps)):
             if "/".join(steps[:count]) in entries:
                 found = f"{'/'.join(steps[:count])} and {name}"
-                raise AgentError("a name is a file and a folder", kind="config", where=dst, found=found)
-
-
-def _mount(target: str, entry: Entry) -> Mount:
-    return {"source": entry.path, "target": f"{target.rstrip('/')}/{entry.name}", "read_only": True}
+                raise config_error("a name is a file and a folder", where=dst, found=found)

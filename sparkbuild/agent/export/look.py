@@ -4,15 +4,13 @@ source.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from sparkbuild.agent.disk import questions
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.export import linkset
 from sparkbuild.agent.export.linkset import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.export.place import foreseen, names, problem
-from sparkbuild.agent.ledger import evicted, folder, index, ledger, mountlist, stamps
+from sparkbuild.agent.ledger import evicted, folder, index, mountlist
 from sparkbuild.agent.ledger.ledger import LedgerError
 from sparkbuild.agent.wire.protocol import AgentError
 
@@ -95,7 +93,8 @@ def _sources(manifest: Manifest, entries: dict[str, Entry], query: ExportQuery, 
         if was != now:
             old, new = (", ".join(path for path in paths if path) for paths in (was, now))
             return [("", f"it is made from {old}, wanted {new}")]
-    moved = [source["folder"] for source in manifest["sources"] if _stamp(source["folder"]) != source["ledger"]]
+    sources = {source["folder"]: source["ledger"] for source in manifest["sources"]}
+    moved = [path for path, stamp in sources.items() if linkset.ledger_stamp(path) != stamp]
     if "what" not in query or not (moved or query.get("full")):
         return [(path, f"{path} is not what the export was made from") for path in moved]
     try:
@@ -136,11 +135,3 @@ def _mounts(manifest: Manifest, dst: str, query: ExportQuery) -> list[str]:
         if mount.get("read_only") is not True
     ]
     return problems
-
-
-def _stamp(path: str) -> stamps.Stamp | None:
-    try:
-        with questions.asking(path):
-            return stamps.of(os.lstat(ledger.path_of(path)))
-    except (FileNotFoundError, NotADirectoryError):
-        return None

@@ -26,7 +26,7 @@ from sparkbuild.agent.ledger.ledger import LedgerError
 from sparkbuild.agent.ledger.mountlist import Manifest
 from sparkbuild.agent.ledger.part import stem
 from sparkbuild.agent.wire.layout import EXPORT, OURS
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging.exports import LinktreeRequest, LinktreeResult
@@ -189,10 +189,10 @@ def _link(entry: Entry, held: Held, temporary: str) -> None:
     try:
         status = os.lstat(entry.path)
         if not stat.S_ISREG(status.st_mode):
-            raise AgentError("a staged file is no regular file", kind="integrity", where=entry.path, next="doit stage")
+            raise integrity_error("a staged file is no regular file", where=entry.path, next="doit stage")
         held.link(entry.path, temporary)
     except FileNotFoundError as error:
-        raise AgentError("a staged file is missing", kind="integrity", where=entry.path, next="doit stage") from error
+        raise integrity_error("a staged file is missing", where=entry.path, next="doit stage") from error
     except OSError as error:
         if error.errno == errno.EXDEV:
             raise place.other_disk(entry.path, held.path) from error

@@ -13,7 +13,7 @@ from sparkbuild.agent.export.linkset import EMPTY, HARD, POINTER, Entry
 from sparkbuild.agent.ledger import content, folder, ledger, links, mountlist
 from sparkbuild.agent.ledger.ledger import LedgerError, Link
 from sparkbuild.agent.wire.layout import OURS
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging.exports import ExportQuery, Linked
@@ -83,9 +83,8 @@ def check_place(dst: str, folders: Iterable[str]) -> None:
     """Raise AgentError when the export's folder cannot be one, or is not beside those that it is made from."""
     for path in folders:
         if f"{dst}/".startswith(f"{path}/") or f"{path}/".startswith(f"{dst}/"):
-            raise AgentError(
+            raise config_error(
                 "an export and what it is made from are one inside the other",
-                kind="config",
                 where=dst,
                 found=path,
                 wanted="a folder beside it",
@@ -93,9 +92,8 @@ def check_place(dst: str, folders: Iterable[str]) -> None:
             )
     blocked = folder.in_the_way(dst)
     if blocked is not None:
-        raise AgentError(
+        raise config_error(
             "what an export is to be made in cannot be a folder",
-            kind="config",
             where=dst,
             found=blocked.fields["found"],
             wanted=blocked.fields["wanted"],
@@ -106,14 +104,13 @@ def check_place(dst: str, folders: Iterable[str]) -> None:
 def check_strangers(dst: str, strangers: list[str], entries: dict[str, Entry], wrong: list[Entry]) -> None:
     """What we did not make is not removed: the folder may have been meant for something else."""
     spoiled = {entry.name for entry in wrong}
-    found = [name for name in strangers if name not in entries or name in spoiled]
-    if found:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise AgentError(
+    others = [name for name in strangers if name not in entries or name in spoiled]
+    if others:
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        raise config_error(
             "the folder of an export holds what is not of it",
-            kind="config",
             where=dst,
-            found=", ".join(found[:_SHOWN]) + more,
+            found=", ".join(others[:_SHOWN]) + more,
             wanted="a folder of its own",
             next="move them away, or give the export another `path`",
         )
@@ -137,9 +134,8 @@ def _device(path: str) -> int:
 
 def other_disk(path: str, dst: str) -> AgentError:
     """The error for a hard link that the file system cannot make."""
-    return AgentError(
+    return config_error(
         "a hard link cannot be made: the export and what is staged are on different file systems",
-        kind="config",
         where=dst,
         found=f"{path} is on another one",
         wanted="both on one file system, by the same mount",
@@ -174,10 +170,6 @@ def problem(dst: str, entry: Entry) -> str:
     if entry.how == EMPTY:
         right = not status.st_size and status.st_nlink == 1
         return "" if right else f"{entry.name} is no empty file of its own, and one is to be bound onto it"
-    return _not_linked(entry, status)
-
-
-def _not_linked(entry: Entry, status: os.stat_result) -> str:
     try:
         with questions.asking(entry.path):
             staged = os.lstat(entry.path)

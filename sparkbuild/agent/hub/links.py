@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import integrity_error
 
 _HOPS = 8  # a cache of today needs two
 HASH = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")  # sha256 of a large file, sha1 of git of another
@@ -47,7 +47,9 @@ def target(place: Place, link: str, text: str, seen: dict[str, str]) -> str:
 
     def true(folder: str) -> str:
         if folder not in seen:
-            seen[folder] = _true(folder)
+            seen[folder] = ""  # of one that is not there
+            with suppress(FileNotFoundError, NotADirectoryError):
+                seen[folder] = nas.true_path(folder)
         return seen[folder]
 
     here, blobs = os.path.dirname(link), f"{place.path}/blobs"
@@ -59,32 +61,22 @@ def target(place: Place, link: str, text: str, seen: dict[str, str]) -> str:
     return os.path.join(blobs if way == (true(blobs) or f"{true(place.path)}/blobs") else way, name)
 
 
-def _true(folder: str) -> str:
-    """Where a folder is, "" when there is none."""
-    try:
-        return nas.true_path(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-
-
 def blob_of(place: Place, link: str, text: str, to: str) -> str:
     """The name of the blob that a snapshot's link names; `to` is its target. Raises AgentError when it names no blob of
     this repository.
     """
     name = _in_blobs(place, text, to)
     if name is None:
-        raise AgentError(
+        raise integrity_error(
             "a link of the snapshot does not lead into the blobs of its repository",
-            kind="integrity",
             where=link,
             found=f"-> {text}",
             wanted=f"a link to {place.path}/blobs/<hash>",
             next="what its content is cannot be told by a hash then; download that file again, or put it into `skip`",
         )
     if not HASH.fullmatch(name):
-        raise AgentError(
+        raise integrity_error(
             "a blob is not named by a hash of its content",
-            kind="integrity",
             where=link,
             found=f"-> {text}",
             wanted="64 hex digits (sha256) or 40 (sha1 of git)",
@@ -117,9 +109,8 @@ def follow(place: Place, blob: str) -> Way:
             return Way(here, tuple(hops), whole=True)
         hops.append(f"{here} -> {text}")
         here = _next(place, here, text)
-    raise AgentError(
+    raise integrity_error(
         "a link of the cache leads in a circle, or through too many others",
-        kind="integrity",
         where=f"{place.path}/blobs/{blob}",
         found="; ".join(hops),
         wanted=f"a file after at most {_HOPS - 1} links",
@@ -139,9 +130,8 @@ def _next(place: Place, link: str, text: str) -> str:
         _, found, name = to.rpartition(f"/{place.name}/blobs/")
         if found:
             return f"{place.path}/blobs/{name}"
-    raise AgentError(
+    raise integrity_error(
         "a link leads out of the hub cache",
-        kind="integrity",
         where=link,
         found=f"-> {text}",
         wanted=f"a place in {place.cache}",

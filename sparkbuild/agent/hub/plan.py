@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.disk.globs import matching
+from sparkbuild.agent.disk.globs import matching, unmatched
 from sparkbuild.agent.hub import repository
-from sparkbuild.agent.hub.links import Place, Way, blob_of, follow
+from sparkbuild.agent.hub.links import Place, Way, blob_of
 from sparkbuild.agent.hub.repository import Entry, Tree
 from sparkbuild.agent.ledger.ledger import Link
 from sparkbuild.agent.ledger.titles import title
-from sparkbuild.agent.source import downloads, shards, sparsecopy, whole
-from sparkbuild.agent.source.fileset import FileBytes, FileSet, TextBytes, Wanted
-from sparkbuild.agent.source.opened import Archives
+from sparkbuild.agent.source import shards, sparsecopy, whole
+from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted, text_file
 from sparkbuild.agent.source.versions import Version
 from sparkbuild.agent.wire import words
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import config_error, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging.sources import About, HubMirror
@@ -52,7 +51,7 @@ class _Asked(NamedTuple):
         return self.tree.blob(path) if self.tree is not None else ""
 
 
-def file_set(what: HubMirror, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as every planner
+def file_set(what: HubMirror, store: str) -> FileSet:
     """The files and links of one revision, named from the folder `models--org--name` of the mirror on.
 
     The source is only looked at: names, link texts, sizes of opened files. Raises AgentError, kind "config" for what is
@@ -71,13 +70,13 @@ def file_set(what: HubMirror, store: str, archives: Archives) -> FileSet:  # noq
     blobs = _blobs(asked)
     if asked.tree is None:
         _refuse_unfinished(asked)
-    files = [*(_blob(asked, name, found) for name, found in blobs.items()), *_real_files(asked)]
+    files = [*(_blob(asked, name, file, entry) for name, (file, entry) in blobs.items()), *_real_files(asked)]
     again = f"remove it, then {_download(asked)}"
     files = [file._replace(again=again) for file in files]
     links = [_link(asked, entry) for entry in wanted if entry.text]
     total = sum(file.size for file in files)
     refs = {name for name in (ref, "main") if name and repository.read_ref(place, name) == commit}
-    files += [_ref(name, commit) for name in sorted(refs)]
+    files += [text_file(f"refs/{name}", commit) for name in sorted(refs)]
     if asked.tree is not None and not _left_out(asked):
         files.append(_tree(asked, asked.tree))
     return FileSet(files, links, _about(asked, ref, total))
@@ -86,9 +85,8 @@ def file_set(what: HubMirror, store: str, archives: Archives) -> FileSet:  # noq
 def _refuse_incomplete(asked: _Asked) -> None:
     """Every file that the commit has, or that its index names, is in the snapshot or skipped."""
     if not asked.wanted:
-        raise AgentError(
+        raise config_error(
             "nothing of this revision is left to stage",
-            kind="config",
             where=asked.snapshot,
             found=f"{words.files(len(asked.skipped))}, all skipped" if asked.skipped else "an empty snapshot",
             wanted="at least one file that no glob of `skip` matches",
@@ -100,9 +98,8 @@ def _refuse_incomplete(asked: _Asked) -> None:
     missing = sorted(path for path in expected - there if not matching(path, asked.globs))
     if missing:
         unfinished = _unfinished(asked, [asked.blob(path) for path in missing])
-        raise AgentError(
+        raise integrity_error(
             "the snapshot is not whole",
-            kind="integrity",
             where=asked.snapshot,
             found=f"{len(missing)} of {len(expected)} files are missing: {words.shown(missing)}{unfinished}",
             wanted="every file of the commit, but those that `skip` leaves out",
@@ -117,12 +114,11 @@ def _refuse_unfinished(asked: _Asked) -> None:
     linked = {entry.path for entry in (*asked.wanted, *asked.skipped) if entry.text}
     folders = {os.path.dirname(entry.path) for entry in asked.wanted}
     there = [os.path.join(folder, name) for folder in folders for name in nas.names(asked.path(folder).rstrip("/"))]
-    begun = downloads.begun([path for path in there if not matching(path, asked.globs)])
+    begun = whole.begun([path for path in there if not matching(path, asked.globs)])
     left = sorted(path for file, path in begun.items() if not {file, path} & linked)
     if left:
-        raise AgentError(
+        raise integrity_error(
             "a download into the snapshot did not end",
-            kind="integrity",
             where=asked.snapshot,
             found=words.shown(left),
             wanted="whole files, or links to blobs",
@@ -134,9 +130,8 @@ def _refuse_unfinished(asked: _Asked) -> None:
     # of a download is then most often of another revision.
     known = _indexed(asked) | shards.of_sets({entry.path for entry in asked.wanted})
     if parts and not known:
-        raise AgentError(
+        raise integrity_error(
             "a download into the hub cache did not end, and nothing tells which file it is of",
-            kind="integrity",
             where=f"{asked.place.path}/blobs",
             found=words.shown(parts),
             wanted=f"no unfinished download, or trees/{asked.commit}.json, which tells what the commit consists of",
@@ -171,18 +166,10 @@ def _indexed(asked: _Asked) -> set[str]:
     named = set()
     for entry in asked.wanted:
         if entry.path.endswith(shards.INDEXES):
-            way = _way(asked, entry)
+            way = repository.way(asked.place, asked.commit, entry)
             if way.whole:
                 named |= shards.of_index(way.file, entry.path)
     return named
-
-
-def _way(asked: _Asked, entry: Entry) -> Way:
-    link = asked.path(entry.path)
-    if not entry.text:
-        return Way(link, (), whole=True)
-    way = follow(asked.place, blob_of(asked.place, link, entry.text, entry.target))
-    return way._replace(hops=(f"{link} -> {entry.text}", *way.hops))
 
 
 def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
@@ -196,16 +183,15 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
         _refuse_another(asked, entry, blob)
         if blob in files:
             continue
-        way = _way(asked, entry)
+        way = repository.way(asked.place, asked.commit, entry)
         files[blob] = way.file, entry
         if not way.whole:
             broken.append((entry, blob, way))
     if broken:
         entry, _, way = broken[0]
         more = f"; so do {words.shown([other.path for other, _, _ in broken[1:]])}" if broken[1:] else ""
-        raise AgentError(
+        raise integrity_error(
             "a link of the snapshot leads to nothing",
-            kind="integrity",
             where=asked.path(entry.path),
             found="; ".join(way.hops) + more + _unfinished(asked, [blob for _, blob, _ in broken]),
             wanted="the file with its bytes at the end of the links",
@@ -218,14 +204,13 @@ def _blobs(asked: _Asked) -> dict[str, tuple[str, Entry]]:
 def _refuse_shared(asked: _Asked) -> None:
     """Two files of one sharded set with one blob, unless the commit itself has them so."""
     linked = [entry for entry in asked.wanted if entry.text and not asked.blob(entry.path)]
-    places = ((one.path, blob_of(asked.place, asked.path(one.path), one.text, one.target)) for one in linked)
+    places = ((entry.path, blob_of(asked.place, asked.path(entry.path), entry.text, entry.target)) for entry in linked)
     same = shards.with_one_content(places)
     if same is not None:
         one, other, blob = same
         paths = " ".join(shlex.quote(asked.path(path)) for path in (one, other))
-        raise AgentError(
+        raise integrity_error(
             "two files of one sharded set are links to the same blob",
-            kind="integrity",
             where=asked.snapshot,
             found=f"{one} and {other} -> blobs/{blob}",
             wanted="a blob of its own for each",
@@ -237,9 +222,8 @@ def _refuse_another(asked: _Asked, entry: Entry, blob: str) -> None:
     """A link to the blob of another file: right bytes for the blob, wrong ones for the path."""
     wanted = asked.blob(entry.path)
     if wanted and wanted != blob:
-        raise AgentError(
+        raise integrity_error(
             "a link of the snapshot leads to the blob of another file",
-            kind="integrity",
             where=asked.path(entry.path),
             found=f"-> {entry.text}",
             wanted=f"blob {wanted}, as trees/{asked.commit}.json says",
@@ -247,8 +231,7 @@ def _refuse_another(asked: _Asked, entry: Entry, blob: str) -> None:
         )
 
 
-def _blob(asked: _Asked, name: str, found: tuple[str, Entry]) -> Wanted:
-    file, entry = found
+def _blob(asked: _Asked, name: str, file: str, entry: Entry) -> Wanted:
     identity = {"kind": "hub-blob", "etag": name}
     source = FileBytes(kind="file", path=file)
     wanted = Wanted(f"blobs/{name}", source, _version(asked, file, entry).size, "", identity)
@@ -261,9 +244,8 @@ def _version(asked: _Asked, file: str, entry: Entry) -> Version:
     size = version.size
     wanted = asked.tree.size(entry.path) if asked.tree is not None else None
     if wanted not in (None, size):
-        raise AgentError(
+        raise integrity_error(
             "a file of the hub cache has another size than its commit says",
-            kind="integrity",
             where=file,
             found=f"{size} bytes",
             wanted=f"{wanted} bytes, the size of {entry.path} in trees/{asked.commit}.json",
@@ -303,11 +285,6 @@ def _link(asked: _Asked, entry: Entry) -> Link:
     return Link(f"snapshots/{asked.commit}/{entry.path}", f"{up}blobs/{blob}")
 
 
-def _ref(name: str, commit: str) -> Wanted:
-    sha256 = hashlib.sha256(commit.encode()).hexdigest()
-    return Wanted(f"refs/{name}", TextBytes(kind="text", text=commit), 40, sha256, {"kind": "text", "sha256": sha256})
-
-
 def _tree(asked: _Asked, tree: Tree) -> Wanted:
     name = f"trees/{asked.commit}.json"
     sha256 = hashlib.sha256(tree.data).hexdigest()
@@ -333,6 +310,6 @@ def _about(asked: _Asked, ref: str, total: int) -> About:
     about["skipped"] = {"files": len(paths), "bytes": None if None in sizes else known}
     if asked.unread:
         about["unread_tree"] = asked.unread
-    if unused := [glob for glob in asked.globs if not any(matching(path, [glob]) for path in paths)]:
+    if unused := unmatched(asked.globs, paths):
         about["unused_skip"] = unused
     return about

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.hub import links
-from sparkbuild.agent.hub.links import HASH, Place
+from sparkbuild.agent.hub.links import HASH, Place, Way
 from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
 from sparkbuild.agent.source import versions
 from sparkbuild.agent.source.versions import Version
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error, integrity_error
 from sparkbuild.agent.wire.words import shown
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -56,9 +56,8 @@ class Tree(NamedTuple):
 def find(cache: str, repo: str) -> Place:
     """The repository's folder in the cache. Raises AgentError that says where it is instead, or what is there."""
     if not _REPO.fullmatch(repo) or "--" in repo or ".." in repo:
-        raise AgentError(
+        raise config_error(
             "this is no name of a repository",
-            kind="config",
             where=cache,
             found=repr(repo),
             wanted="org/name",
@@ -80,19 +79,18 @@ def _not_there(cache: str, repo: str, name: str) -> AgentError:
     if os.path.basename(cache) == name:
         near = [os.path.dirname(cache)]
     here = next((place for place in near if nas.is_folder(f"{place}/{name}")), "")
-    there = [found for found in nas.names(cache) if found.startswith("models--")]
+    there = [folder for folder in nas.names(cache) if folder.startswith("models--")]
     if not there and not here and not nas.is_folder(cache):
         return nas.not_there("the hub cache is not there", cache)
     if not here and not nas.names(cache):
         return nas.empty("the hub cache is empty", cache, f"{name} in it")
     # Not taken by itself: of two caches, one in HF_HOME and one in its `hub`, the wrong one would be as good a guess.
     advice = f"hf download {repo} --cache-dir {cache}, or correct `src` of this staging block"
-    if model := next((found for found in nas.names(cache) if found.endswith(_OF_A_MODEL)), ""):
+    if model := next((file for file in nas.names(cache) if file.endswith(_OF_A_MODEL)), ""):
         # A download into it would be 500 GB for a model that is there.
         advice = f'{cache} is a model itself, it has {model}: kind = "files" stages it, without `repos`'
-    return AgentError(
+    return config_error(
         f"the hub cache has no repository {repo}",
-        kind="config",
         where=cache,
         found=shown(there) or "no models--* in it",
         wanted=f"{cache}/{name}",
@@ -110,9 +108,8 @@ def read_ref(place: Place, ref: str) -> str:
         return ""
     commit = (data or b"").decode("ascii", errors="replace").strip()
     if not COMMIT.fullmatch(commit):
-        raise AgentError(
+        raise integrity_error(
             "a ref of the hub cache does not hold a commit",
-            kind="integrity",
             where=f"{place.path}/refs/{ref}",
             found=repr(commit[:60]),
             wanted="40 hex digits",
@@ -132,9 +129,8 @@ def resolve(place: Place, repo: str, revision: str) -> tuple[str, str]:
     """
     ref = "" if COMMIT.fullmatch(revision) else revision
     if ref and not safe_name(ref):
-        raise AgentError(
+        raise config_error(
             "this is no name of a revision",
-            kind="config",
             where=place.path,
             found=repr(revision),
             wanted="a branch, a tag, or a commit of 40 hex digits",
@@ -148,9 +144,8 @@ def resolve(place: Place, repo: str, revision: str) -> tuple[str, str]:
     what = f"the hub cache has no revision {revision}"
     if ref and commit:
         what = f"the hub cache knows {ref} as commit {commit}, but has no snapshot of it"
-    raise AgentError(
+    raise config_error(
         what,
-        kind="config",
         where=place.path,
         found=f"refs: {shown(refs) or 'none'}; snapshots: {shown(snapshots) or 'none'}",
         wanted=f"{place.path}/snapshots/{commit or '<commit of ' + revision + '>'}",
@@ -182,9 +177,8 @@ def entries(place: Place, commit: str) -> list[Entry]:
         for name in nas.names(f"{top}/{folder}"):
             path = f"{folder}{name}"
             if not safe_name(path):
-                raise AgentError(
+                raise config_error(
                     "a name in the snapshot cannot be staged",
-                    kind="config",
                     where=top,
                     found=repr(path),
                     wanted=f"a name of {SAFE_NAMES}",
@@ -197,6 +191,15 @@ def entries(place: Place, commit: str) -> list[Entry]:
                 target = links.target(place, f"{top}/{path}", text, seen) if text else ""
                 paths.append(Entry(path, text, target))
     return sorted(paths)
+
+
+def way(place: Place, commit: str, entry: Entry) -> Way:
+    """From a path of a snapshot to the file with its bytes."""
+    link = f"{place.path}/snapshots/{commit}/{entry.path}"
+    if not entry.text:
+        return Way(link, (), whole=True)
+    to_file = links.follow(place, links.blob_of(place, link, entry.text, entry.target))
+    return to_file._replace(hops=(f"{link} -> {entry.text}", *to_file.hops))
 
 
 def tree(place: Place, commit: str) -> tuple[Tree | None, str]:
@@ -214,8 +217,8 @@ def tree(place: Place, commit: str) -> tuple[Tree | None, str]:
     except (ValueError, RecursionError):
         return None, "it is no JSON"
     if not isinstance(value, dict) or value.get("format_version") != 1:
-        found = value.get("format_version") if isinstance(value, dict) else None
-        return None, f"its format_version is {str(found)[:20]}, and 1 is known"
+        version = value.get("format_version") if isinstance(value, dict) else None
+        return None, f"its format_version is {str(version)[:20]}, and 1 is known"
     files = value.get("files")
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         return None, "its `files` are no objects by path"
@@ -227,9 +230,8 @@ def version_of(path: str) -> Version:
     try:
         status = nas.status(path)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise AgentError(
+        raise integrity_error(
             "a file of the source went away",
-            kind="integrity",
             where=path,
             found="its name was there when it was asked for, and it cannot be opened",
             wanted="a regular file",
@@ -246,9 +248,8 @@ def version_of(path: str) -> Version:
             next="look at the mount and at the NAS, then run again",
         ) from error
     if not stat.S_ISREG(status.st_mode):
-        raise AgentError(
+        raise config_error(
             "something of the source is no regular file",
-            kind="config",
             where=path,
             found="a folder" if stat.S_ISDIR(status.st_mode) else "a socket, a pipe or a device",
             wanted="a regular file, or a link to one",

@@ -7,6 +7,7 @@ page15 (`engram-layer-<LL>-rank<r>-page15.bin`) each page of 4096 bytes holds 15
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sparkbuild.agent.disk.files import inside
@@ -18,9 +19,8 @@ from sparkbuild.agent.rows.source import size_of
 from sparkbuild.agent.rows.tables import CONFIG, SCALE_BYTES, WEIGHT_BYTES, Model, Table
 from sparkbuild.agent.source import sparsecopy
 from sparkbuild.agent.source.fileset import FileSet, RowBytes, Wanted
-from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging import sources
@@ -40,7 +40,7 @@ class Share(NamedTuple):
     hi: int
 
 
-def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as all planners
+def file_set(what: Rows, store: str) -> FileSet:
     """A file for each table. Raises AgentError."""
     model, owned = shares(what, store)
     tp, rank = what["tp"], what["rank"]
@@ -129,9 +129,8 @@ def _check_split(split: object, model: Model, keys: Config) -> None:
     layers = list(map(str, split)) if isinstance(split, dict) else []
     strangers = [name for name in layers if name not in map(str, known)]
     if strangers:
-        raise AgentError(
+        raise config_error(
             f"layer {', '.join(strangers)} has no lookup table in this model",
-            kind="config",
             found=f"ranges for layer {', '.join(layers)} in `split`; the model has tables of layer "
             + ", ".join(map(str, known)),
             wanted="only layers that have one",
@@ -178,11 +177,8 @@ def _told(share: Share) -> sources.Table:
 
 def span(share: Share, part: str) -> tuple[int, int]:
     """The bytes of the rank's "weight" or "scale" rows in the shard, half-open."""
-    if part == "weight":
-        start, width = share.table.weight.start, WEIGHT_BYTES
-    else:
-        start, width = share.table.scale.start, SCALE_BYTES
-    return start + width * share.lo, start + width * share.hi
+    tensor, width = (share.table.weight, WEIGHT_BYTES) if part == "weight" else (share.table.scale, SCALE_BYTES)
+    return tensor.start + width * share.lo, tensor.start + width * share.hi
 
 
 def identity_of(what: Rows, model: Model, share: Share) -> Identity:
@@ -219,21 +215,14 @@ def _sample(share: Share) -> str:
     count = share.hi - share.lo
     picked = sorted({share.lo + (count - 1) * n // (_SAMPLES - 1) for n in range(_SAMPLES)}) if count else []
     whole = hashlib.sha256()
-    source = FileSource(share.table.shard.path, share.table.shard.version.text)
-    try:
+    with closing(FileSource(share.table.shard.path, share.table.shard.version.text)) as source:
         for row in picked:
             for start, width in ((share.table.weight.start, WEIGHT_BYTES), (share.table.scale.start, SCALE_BYTES)):
                 view = memoryview(bytearray(width))
                 source.read(view, start + width * row)
                 whole.update(view)
         source.check()
-    finally:
-        source.close()
     return whole.hexdigest()
-
-
-def _said(keys: Config) -> str:
-    return "engram_layer_ids = [], an empty list" if "engram_layer_ids" in keys else "no engram_layer_ids in it"
 
 
 def _layers(what: Rows, model: Model, keys: Config) -> list[int]:
@@ -241,18 +230,17 @@ def _layers(what: Rows, model: Model, keys: Config) -> list[int]:
     known = rowsplit.layers_of(keys, path)
     wanted = list(what.get("layers") or known)
     if not wanted:
-        raise AgentError(
+        said = "engram_layer_ids = [], an empty list" if "engram_layer_ids" in keys else "no engram_layer_ids in it"
+        raise config_error(
             "nothing says which layers have lookup tables",
-            kind="config",
             where=path,
-            found=_said(keys) if model.config_sha256 else "no such file",
+            found=said if model.config_sha256 else "no such file",
             wanted="engram_layer_ids, or `layers` of this staging block",
             next=f"write layers = {layers}" if (layers := model.layers()) else "is `src` the model with the tables?",
         )
     if len(set(wanted)) != len(wanted) or not all(type(layer) is int and layer >= 0 for layer in wanted):
-        raise AgentError(
+        raise config_error(
             "layers that are none",
-            kind="config",
             where=path,
             found=f"{repr(wanted)[:200]} in the staging block",
             wanted="numbers, each once",
@@ -261,9 +249,8 @@ def _layers(what: Rows, model: Model, keys: Config) -> list[int]:
     if known and not set(wanted) <= set(known):
         missing = ", ".join(str(layer) for layer in wanted if layer not in known)
         fitting = [layer for layer in wanted if layer in known] or known
-        raise AgentError(
+        raise config_error(
             f"layer {missing} has no lookup table in this model",
-            kind="config",
             where=path,
             found=f"engram_layer_ids = {known}; layers = {wanted} in the staging block",
             wanted="only layers of engram_layer_ids",
@@ -278,9 +265,8 @@ def _check_rows(table: Table, keys: Config, path: str) -> None:
     if isinstance(told, list) and len(told) == len(known) and table.layer in known:
         wanted = told[known.index(table.layer)]
         if wanted != table.rows:
-            raise AgentError(
+            raise config_error(
                 f"config.json is not of this checkpoint: the table of layer {table.layer} has another length",
-                kind="config",
                 where=table.shard.path,
                 found=f"{table.rows} rows",
                 wanted=f"{wanted} rows, engram_num_embeddings of {path}",

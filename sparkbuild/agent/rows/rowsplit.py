@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import accumulate, pairwise
 
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error
 
 Config = Mapping[str, object]  # a config.json, or keys of one, as anybody wrote it
 Ranges = list[tuple[int, int]]  # half-open, one per rank
@@ -43,9 +43,8 @@ def engram(config: Config, path: str = "") -> Config:
     outer = {key: value for key, value in config.items() if _is_ours(key)}
     for key in sorted(inner.keys() & outer.keys()):
         if inner[key] != outer[key]:
-            raise AgentError(
+            raise config_error(
                 f"config.json says two things about {key}",
-                kind="config",
                 where=path,
                 found=f"{outer[key]!r} at the top, {inner[key]!r} in text_config",
                 wanted="the same in both, or one of them",
@@ -67,7 +66,7 @@ def primes(keys: Config, path: str = "") -> dict[int, list[int]]:
     if orders < 1 or len(layers) * orders * heads > _MOST:
         found = f"{len(layers)} layers, {orders} orders, {heads} heads"
         what, wanted = "config.json has an impossible number of engram heads", f"1 to {_MOST} in all"
-        raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=AGAIN)
+        raise config_error(what, where=path, found=found, wanted=wanted, next=AGAIN)
     seen: set[int] = set()  # no prime is used twice, in whatever layer
     by_layer: dict[int, list[int]] = {}
     for layer in layers:
@@ -119,7 +118,7 @@ def heads(primes_of_layer: list[int], tp: int) -> Ranges:
 def check_rank(tp: object, rank: object) -> tuple[int, int]:
     """(tp, rank) when there is such a rank. Raises AgentError, kind config."""
     if type(tp) is not int or type(rank) is not int or not 0 <= rank < tp <= _MOST:
-        raise AgentError("there is no such rank", kind="config", found=f"rank {rank} of {tp}", wanted="0 to tp - 1")
+        raise config_error("there is no such rank", found=f"rank {rank} of {tp}", wanted="0 to tp - 1")
     return tp, rank
 
 
@@ -148,7 +147,7 @@ def ranges(split: object, tp: int, layer: int, rows: int, keys: Config, *, path:
         if str(layer) not in split:
             found = f"ranges for layer {', '.join(map(str, split))}" if split else "no ranges at all"
             wanted = f"ranges for each layer that is staged, {layer} among them"
-            raise AgentError(f"split has no ranges for layer {layer}", kind="config", found=found, wanted=wanted)
+            raise config_error(f"split has no ranges for layer {layer}", found=found, wanted=wanted)
         split = split[str(layer)]
     given = _given(split, tp)
     _check_tiling(given, layer, rows)
@@ -164,9 +163,8 @@ def written(by_layer: dict[int, Ranges]) -> str:
 def check_primes(primes_of_layer: list[int], layer: int, rows: int, path: str = "") -> None:
     """Do the heads of a layer add up to its table? Raises AgentError, kind config."""
     if sum(primes_of_layer) != rows:
-        raise AgentError(
+        raise config_error(
             f"config.json is not of this checkpoint: the heads of layer {layer} are another table",
-            kind="config",
             found=f"{rows} rows in the checkpoint",
             wanted=f"{sum(primes_of_layer)} rows, the sum of {len(primes_of_layer)} primes from engram_vocab_size"
             + (f" in {path}" if path else ""),
@@ -183,10 +181,10 @@ def _given(split: object, tp: int) -> Ranges:
     ]
     if not pairs or len(right) != len(pairs):
         wanted = f'"{EVEN}", "{HEADS}", or [[first row, end], ...] with one range per rank'
-        raise AgentError("a split that is none", kind="config", found=repr(split)[:200], wanted=wanted)
+        raise config_error("a split that is none", found=repr(split)[:200], wanted=wanted)
     if len(right) != tp:
         found, wanted = f"{len(right)} range" + ("" if len(right) == 1 else "s"), f"{tp}, one for each rank"
-        raise AgentError("split has not one range per rank", kind="config", found=found, wanted=wanted)
+        raise config_error("split has not one range per rank", found=found, wanted=wanted)
     return right
 
 
@@ -195,13 +193,12 @@ def _check_tiling(given: Ranges, layer: int, rows: int) -> None:
     for rank, (first, end) in enumerate(given):
         if not 0 <= first <= end <= rows:
             found = f"[{first}, {end}) of rank {rank}"
-            raise AgentError("a range of split is not in the table", kind="config", found=found, wanted=wanted)
+            raise config_error("a range of split is not in the table", found=found, wanted=wanted)
     owners = sorted((first, end, rank) for rank, (first, end) in enumerate(given) if first < end)
     for (first, end, rank), (after, end_after, other) in pairwise(owners):
         if after < end:
-            raise AgentError(
+            raise config_error(
                 f"ranks {min(rank, other)} and {max(rank, other)} overlap in split",
-                kind="config",
                 found=f"rows [{after}, {min(end, end_after)}) are in both [{first}, {end}) and [{after}, {end_after})",
                 wanted=wanted,
             )
@@ -209,7 +206,7 @@ def _check_tiling(given: Ranges, layer: int, rows: int) -> None:
     for end, after in zip(ends, [*(first for first, _, _ in owners), rows], strict=True):
         if end < after:
             found = f"rows [{end}, {after}) of layer {layer} are in no range"
-            raise AgentError("split leaves rows out", kind="config", found=found, wanted=wanted)
+            raise config_error("split leaves rows out", found=found, wanted=wanted)
 
 
 def _is_ours(key: object) -> bool:
@@ -231,7 +228,7 @@ def _counts(keys: Config, key: str, path: str) -> list[int]:
         raise _useless(key, path, found[:200], f"a list of whole numbers from 0 to {_LARGEST - 1}")
     if len(set(value)) != len(value):
         what = f"config.json names one twice in {key}"
-        raise AgentError(what, kind="config", where=path, found=repr(value), wanted="each once", next=AGAIN)
+        raise config_error(what, where=path, found=repr(value), wanted="each once", next=AGAIN)
     return value
 
 

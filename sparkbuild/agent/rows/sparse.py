@@ -7,17 +7,16 @@ offsets. Readers get zeros for a row of another rank, and no error. Beside it `m
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.ledger.ledger import Extents
 from sparkbuild.agent.rows import rowsplit
 from sparkbuild.agent.rows.packed import SHA256, Share, about_of, identity_of, shares, span
 from sparkbuild.agent.rows.tables import CONFIG, INDEX, Model
-from sparkbuild.agent.source.fileset import FileBytes, FileSet, TextBytes, Wanted
-from sparkbuild.agent.source.opened import Archives
+from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted, text_file
 from sparkbuild.agent.source.source import FileSource
 from sparkbuild.agent.source.sparsecopy import MANIFEST
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _AGAIN = "fetch it anew into the hub cache (remove the blob, then download again)"
 
 
-def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as all planners
+def file_set(what: Rows, store: str) -> FileSet:
     """A model folder in which the copies replace the shards needs `complete_shard`, else the other tensors of the
     shards are zeros. Raises AgentError.
     """
@@ -51,7 +50,7 @@ def file_set(what: Rows, store: str, archives: Archives) -> FileSet:  # noqa: AR
         data = sum(end - start for start, end in extents)
         about["shards"][name] = {"bytes": shard.size, "data": data, "blob": shard.blob}
     files += [_copied(model, name) for name in (INDEX, CONFIG) if model.has(name)]
-    files.append(_text(MANIFEST, manifest(what, model, owned)))
+    files.append(text_file(MANIFEST, manifest(what, model, owned)))
     return FileSet(files, (), about)
 
 
@@ -61,7 +60,7 @@ def extents_of(owned: list[Share], *, complete: bool) -> Extents:
     spans = [(0, header.length), *(span(share, part) for share in owned for part in ("weight", "scale"))]
     if complete:
         tables = {tensor for share in owned for tensor in (share.table.weight, share.table.scale)}
-        spans += [(one.start, one.end) for one in header.tensors.values() if one not in tables]
+        spans += [(tensor.start, tensor.end) for tensor in header.tensors.values() if tensor not in tables]
     return _merged(spans)
 
 
@@ -92,13 +91,6 @@ def _merged(spans: Iterable[tuple[int, int]]) -> Extents:
 def _copied(model: Model, name: str) -> Wanted:
     """A small file as it was when the tables were looked up, and no other."""
     path, sha256 = model.path(name), model.index_sha256 if name == INDEX else model.config_sha256
-    source = FileSource(path)
-    size = source.size
-    source.close()
+    with closing(FileSource(path)) as source:
+        size = source.size
     return Wanted(name, FileBytes(kind="file", path=path), size, sha256, {"kind": "file", "sha256": sha256})
-
-
-def _text(name: str, text: str) -> Wanted:
-    data = text.encode()
-    sha256 = hashlib.sha256(data).hexdigest()
-    return Wanted(name, TextBytes(kind="text", text=text), len(data), sha256, {"kind": "text", "sha256": sha256})

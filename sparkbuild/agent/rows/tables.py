@@ -11,16 +11,18 @@ import hashlib
 import json
 import os
 import re
+from contextlib import closing
 from typing import NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger.ledger import safe_name
 from sparkbuild.agent.rows import rowsplit
-from sparkbuild.agent.source import downloads, safetensors, shards
+from sparkbuild.agent.source import safetensors, shards, whole
 from sparkbuild.agent.source.safetensors import Header, Tensor
 from sparkbuild.agent.source.source import FileSource
+from sparkbuild.agent.source.sparsecopy import OF_TABLE
 from sparkbuild.agent.source.versions import Version
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error, integrity_error
 
 INDEX, CONFIG = "model.safetensors.index.json", "config.json"
 WEIGHT_BYTES, SCALE_BYTES = 256, 8  # of one row
@@ -29,9 +31,7 @@ _BLOCK = 1 << 20
 _CARRY = 16 << 10  # bytes; a name and its file are shorter
 _INDEX_LIMIT = 64 << 20  # bytes that are parsed to see whether it is JSON; one of 100,000 tensors has 9 MB
 _CONFIG_LIMIT = 1 << 20  # bytes; a real one has some thousand
-_AGAIN = "compare it with the one it was downloaded or copied from, and fetch it again"
 _SRC = "correct `src` of this staging block: a checkpoint with Engram tables, such as DeepSeek V4.1"
-_OF_TABLE = re.compile(r"(?:.*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale)", re.DOTALL)
 _PARTS = {"weight": ("F8_E4M3", WEIGHT_BYTES), "scale": ("F8_E8M0", SCALE_BYTES)}
 # Names are JSON: json.dumps writes what is not ASCII as \\u00e9.
 _ENTRY = (
@@ -81,7 +81,7 @@ class Model:
             raise nas.not_there("the folder of the model is not there", folder)
         if not self._names:
             what, wanted = "there is no model in that folder", "config.json and *.safetensors"
-            raise AgentError(what, kind="config", where=folder, found="nothing", wanted=wanted, next=_SRC)
+            raise config_error(what, where=folder, found="nothing", wanted=wanted, next=_SRC)
         self.config, self.config_sha256 = self._read_config()
         self.index_sha256 = ""
         self._shards: dict[str, Shard] = {}
@@ -107,9 +107,8 @@ class Model:
             raise self._not_one(layer, sorted(files))
         weight, scale = weights[0], scales[0]
         if weight.removesuffix(".weight") != scale.removesuffix(".scale") or files[weight] != files[scale]:
-            raise AgentError(
+            raise config_error(
                 f"weights and scales of layer {layer} are not in one file",
-                kind="config",
                 where=self.folder,
                 found=f"{weight} in {files[weight]}, {scale} in {files[scale]}",
                 wanted="both in the same file: every runtime reads them from one",
@@ -118,40 +117,33 @@ class Model:
         shard = self._shard(files[weight])
         table = Table(layer, shard, self._tensor(shard, weight), self._tensor(shard, scale))
         if table.scale.shape[0] != table.rows:
-            found_text = f"{table.rows} rows of weights, {table.scale.shape[0]} of scales"
-            raise AgentError(
-                f"the table of layer {layer} is torn",
-                kind="config",
-                where=shard.path,
-                found=found_text,
-                wanted="as many rows of both",
-                next=_AGAIN,
-            )
+            text = f"{table.rows} rows of weights, {table.scale.shape[0]} of scales"
+            raise _broken(f"the table of layer {layer} is torn", shard.path, text, "as many rows of both")
         return table
 
-    def _not_one(self, layer: int, found: list[str]) -> AgentError:
+    def _not_one(self, layer: int, names: list[str]) -> AgentError:
         others = [other for other in self.layers() if other != layer]
+        elsewhere = f", but of layer {', '.join(map(str, others))}" if others else ""
         what, next_ = f"the model has not exactly one lookup table for layer {layer}", _SRC
-        if layer in rowsplit.layers_of(rowsplit.engram(self.config)) and len(found) < len(_PARTS):
+        if layer in rowsplit.layers_of(rowsplit.engram(self.config)) and len(names) < len(_PARTS):
             # The model has one, so nobody is to leave that layer out.
             if self.index_sha256:
-                what, next_ = f"{INDEX} lacks the lookup table of layer {layer}", f"the index is broken: {_AGAIN}"
+                what, next_ = f"{INDEX} lacks the lookup table of layer {layer}", f"the index is broken: {shards.AGAIN}"
             else:
                 next_ = "is a shard missing? Compare the folder with what it was downloaded or copied from"
-        elif others and not found:
+        elif others and not names:
             next_ = f"write layers = {others} in the staging block, or correct its `src`"
-        return AgentError(
+        return config_error(
             what,
-            kind="config",
-            where=self._told_by(),
-            found=", ".join(found) or "nothing of that name" + (f", but of layer {_listed(others)}" if others else ""),
+            where=self.path(INDEX) if self.index_sha256 else self.folder,
+            found=", ".join(names) or "nothing of that name" + elsewhere,
             wanted=f"layers.{layer}.engram.embed.weight and .scale",
             next=next_,
         )
 
     def layers(self) -> list[int]:
         """The layers that have something of a lookup table."""
-        names = map(_OF_TABLE.fullmatch, self._tensors())
+        names = map(OF_TABLE.fullmatch, self._tensors())
         layers = sorted({int(match[1]) for match in names if match})
         if not layers:
             self._refuse_broken_index()
@@ -166,26 +158,21 @@ class Model:
         odd: list[str] = []
 
         def types(pairs: list[tuple[str, object]]) -> dict[str, type]:
-            tables = [(key, value) for key, value in pairs if _OF_TABLE.fullmatch(key)]
+            tables = [(key, value) for key, value in pairs if OF_TABLE.fullmatch(key)]
             odd.extend(f"{key}: {_json(value)}" for key, value in tables if self._weight_map.get(key, "") != value)
             return {key: type(value) for key, value in pairs[:99]}
 
         try:
             index = json.loads(data, object_pairs_hook=types)
         except (ValueError, RecursionError) as error:
-            what, found, wanted = f"{INDEX} is no JSON", f"{error}; {len(data)} bytes in all", "a JSON object"
-            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
+            text = f"{error}; {len(data)} bytes in all"
+            raise _broken(f"{INDEX} is no JSON", path, text, "a JSON object") from error
         if not isinstance(index, dict) or index.get("weight_map") is not dict:
-            what, wanted = f"{INDEX} has no weight_map", '{"weight_map": {tensor: file}}'
-            found = f"the keys {', '.join(map(repr, index))}" if isinstance(index, dict) and index else "nothing in it"
-            raise AgentError(what, kind="config", where=path, found=found[:200], wanted=wanted, next=_AGAIN)
+            text = f"the keys {', '.join(map(repr, index))}" if isinstance(index, dict) and index else "nothing in it"
+            raise _broken(f"{INDEX} has no weight_map", path, text[:200], '{"weight_map": {tensor: file}}')
         if odd:
-            what, wanted = f"{INDEX} names no file for a lookup table", "the name of a file, in plain letters"
-            raise AgentError(what, kind="config", where=path, found=odd[0], wanted=wanted, next=_AGAIN)
-
-    def _told_by(self) -> str:
-        """What says which tensors there are."""
-        return self.path(INDEX) if self.index_sha256 else self.folder
+            what = f"{INDEX} names no file for a lookup table"
+            raise _broken(what, path, odd[0], "the name of a file, in plain letters")
 
     def _tensors(self) -> dict[str, str]:
         """The file of each tensor; with an index, of those of tables only."""
@@ -193,8 +180,8 @@ class Model:
 
     def _of_layer(self, layer: int) -> dict[str, str]:
         """The names of the tensors of a layer's table, and the file of each."""
-        pattern = re.compile(rf"(.*\.)?layers\.{layer}\.engram\.embed\.(weight|scale)", re.DOTALL)
-        return {name: file for name, file in self._tensors().items() if pattern.fullmatch(name)}
+        tensors = ((OF_TABLE.fullmatch(name), name, file) for name, file in self._tensors().items())
+        return {name: file for match, name, file in tensors if match and match[1] == str(layer)}
 
     def _scan(self) -> dict[str, str]:
         """Without an index: the headers of all files."""
@@ -210,9 +197,8 @@ class Model:
         return self._weight_map
 
     def _twice(self, tensor: str, one: str, other: str) -> AgentError:
-        return AgentError(
+        return integrity_error(
             "two files of the model have the same tensor, and no index says which is meant",
-            kind="integrity",
             where=self.folder,
             found=f"{tensor} in {one} and {other}",
             wanted=f"each in one file, or {INDEX}",
@@ -222,19 +208,12 @@ class Model:
     def _shard(self, name: str) -> Shard:
         if name not in self._shards:
             if not safe_name(name):
-                raise AgentError(
-                    "a file of the index is outside of the model",
-                    kind="config",
-                    where=self.path(INDEX),
-                    found=repr(name),
-                    wanted="the name of a file beside it",
-                    next=_AGAIN,
-                )
-            left = downloads.begun(self._names).get(name)
+                what = "a file of the index is outside of the model"
+                raise _broken(what, self.path(INDEX), repr(name), "the name of a file beside it")
+            left = whole.begun(self._names).get(name)
             if left is not None:
-                raise AgentError(
+                raise integrity_error(
                     "a download of a file of the model did not end",
-                    kind="integrity",
                     where=self.path(name),
                     found=f"{left} is there",
                     wanted="a whole file",
@@ -247,13 +226,11 @@ class Model:
         tensor = shard.header.tensors.get(name)
         if tensor is None:
             what = f"{INDEX} says that {shard.name} has a tensor that it has not"
-            found = f"{len(shard.header.tensors)} others"
-            raise AgentError(what, kind="integrity", where=shard.path, found=found, wanted=name, next=_AGAIN)
+            raise _broken(what, shard.path, f"{len(shard.header.tensors)} others", name, kind="integrity")
         dtype, width = _PARTS[name.rpartition(".")[2]]
         if tensor.dtype != dtype or len(tensor.shape) != 2 or tensor.shape[1] != width:
-            raise AgentError(
+            raise config_error(
                 f"{name} is not what a lookup table is made of",
-                kind="config",
                 where=shard.path,
                 found=f"{tensor.dtype} {list(tensor.shape)}",
                 wanted=f"{dtype} [rows, {width}]",
@@ -271,38 +248,34 @@ class Model:
         except PermissionError:  # whose it is, and who we are, is told elsewhere
             raise
         except OSError as error:
-            found = str(error.strerror or error)
-            what, wanted = "config.json cannot be read", "a file that can be"
-            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
+            text = str(error.strerror or error)
+            raise _broken("config.json cannot be read", path, text, "a file that can be") from error
         except (ValueError, RecursionError) as error:
-            what, found, wanted = "config.json is no JSON", str(error), "a JSON object"
-            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN) from error
+            raise _broken("config.json is no JSON", path, str(error), "a JSON object") from error
         if data is None or not isinstance(config, dict):
-            found = f"more than {_CONFIG_LIMIT} bytes" if data is None else repr(config)[:100]
-            what, wanted = "config.json is no JSON object", f"an object, of at most {_CONFIG_LIMIT} bytes"
-            raise AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=_AGAIN)
+            text = f"more than {_CONFIG_LIMIT} bytes" if data is None else repr(config)[:100]
+            wanted = f"an object, of at most {_CONFIG_LIMIT} bytes"
+            raise _broken("config.json is no JSON object", path, text, wanted)
         return config, hashlib.sha256(data).hexdigest()
+
+
+def _broken(what: str, path: str, found: str, wanted: str, kind: str = "config") -> AgentError:
+    """A file of the model that is not what it should be."""
+    return AgentError(what, kind=kind, where=path, found=found, wanted=wanted, next=shards.AGAIN)
 
 
 def _json(value: object) -> str:
     return "an object" if isinstance(value, dict) else json.dumps(value, default=lambda _: {})[:200]
 
 
-def _listed(layers: list[int]) -> str:
-    return ", ".join(map(str, layers))
-
-
 def _shard(name: str, path: str) -> Shard:
     link = link_text(path)  # before it is opened; read again when the copy is done
     above, _, blob = link.rpartition("/")
-    source = FileSource(path)
-    try:
+    with closing(FileSource(path)) as source:
         header = safetensors.read(source)
         source.check()
         blob = blob if os.path.basename(above) == "blobs" else ""
         return Shard(name, path, link, blob, source.size, header, source.version)
-    finally:
-        source.close()
 
 
 def link_text(path: str) -> str:
@@ -318,27 +291,21 @@ def _weight_map(path: str) -> tuple[dict[str, str], str]:
     tensors makes 60 MiB of objects, and four are wanted. What it says is checked against the headers.
     """
     files: dict[str, str] = {}
-    pattern, whole, carry, ends = re.compile(_ENTRY), hashlib.sha256(), b"", shards.Whole()
-    source = FileSource(path)
-    try:
+    pattern, digest, carry, ends = re.compile(_ENTRY), hashlib.sha256(), b"", shards.Whole()
+    with closing(FileSource(path)) as source:
         buffer = memoryview(bytearray(_BLOCK))
         for start in range(0, source.size, _BLOCK):
             got = source.read(buffer, start)
-            whole.update(buffer[:got])
+            digest.update(buffer[:got])
             ends.feed(buffer[:got])
             text = carry + buffer[:got]
             carry = text[-_CARRY:]
             for match in pattern.finditer(text):
                 name, file = shards.unquoted(match[1]), shards.unquoted(match[2])
                 if files.setdefault(name, file) != file:
-                    what = f"{INDEX} has a tensor in two files"
-                    twice = f"{name} in {files[name]} and {file}"
-                    raise AgentError(
-                        what, kind="integrity", where=path, found=twice, wanted="each in one file", next=_AGAIN
-                    )
+                    what, twice = f"{INDEX} has a tensor in two files", f"{name} in {files[name]} and {file}"
+                    raise _broken(what, path, twice, "each in one file", kind="integrity")
         source.check()
-    finally:
-        source.close()
     if files and not ends.is_whole:  # without a table in it, others say what it is
         raise shards.cut_off(path)
-    return files, whole.hexdigest()
+    return files, digest.hexdigest()

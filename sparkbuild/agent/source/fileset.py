@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
@@ -110,6 +111,13 @@ class Wanted(NamedTuple):
         if record is None or record.size != self.size or record.extents != self.extents:
             return False
         return record.sha256 == self.sha256 if self.sha256 else bool(self.identity) and record.source == self.identity
+
+
+def text_file(name: str, text: str) -> Wanted:
+    """A file that holds a text."""
+    data = text.encode()
+    sha256 = hashlib.sha256(data).hexdigest()
+    return Wanted(name, TextBytes(kind="text", text=text), len(data), sha256, {"kind": "text", "sha256": sha256})
 
 
 class FileSet(NamedTuple):

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import struct
 
-from sparkbuild.agent.source.source import Source
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.source.source import Source, read_bytes
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 _MAGIC = b"GGUF"
 _VERSIONS = range(1, 64)  # read in the wrong order of bytes, such a number is far above these
@@ -108,12 +108,10 @@ class _Reader:
         self.pass_over(size)
         start = self.at - size
         if start < self._begin or self.at > self._begin + len(self._block):
-            buffer = bytearray(min(max(_BLOCK, size), self.source.size - start))
-            with memoryview(buffer) as view:
-                got = self.source.read(view, start)
-            self._begin, self._block = start, bytes(buffer[:got])
-            if got < size:
-                raise self._over(start + got)
+            wanted = min(max(_BLOCK, size), self.source.size - start)
+            self._begin, self._block = start, read_bytes(self.source, start, wanted)
+            if len(self._block) < size:
+                raise self._over(start + len(self._block))
         return self._block[start - self._begin : self.at - self._begin]
 
     def pass_over(self, size: int) -> None:
@@ -127,15 +125,15 @@ class _Reader:
         self._numbers += 1
         if self._numbers > _NUMBERS:
             raise _TooLongError
-        found: int = struct.unpack(self.order + form, self.take(struct.calcsize(self.order + form)))[0]
-        return found
+        value: int = struct.unpack(self.order + form, self.take(struct.calcsize(self.order + form)))[0]
+        return value
 
     def length(self) -> int:
         """A length or a number of things."""
-        found = self.number(self.long)
-        if found > _MOST:
-            raise _wrong(self.source, "its header has an impossible length", str(found), f"at most {_MOST}")
-        return found
+        length = self.number(self.long)
+        if length > _MOST:
+            raise _wrong(self.source, "its header has an impossible length", str(length), f"at most {_MOST}")
+        return length
 
     def text(self) -> bytes:
         """A name."""
@@ -149,9 +147,8 @@ class _Reader:
 
 
 def _wrong(source: Source, what: str, found: str, wanted: str) -> AgentError:
-    return AgentError(
+    return integrity_error(
         f"not a whole GGUF file: {what}",
-        kind="integrity",
         where=source.path,
         found=found,
         wanted=wanted,

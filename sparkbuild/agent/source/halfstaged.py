@@ -10,7 +10,7 @@ from sparkbuild.agent.disk import nas
 from sparkbuild.agent.ledger import folder, ledger
 from sparkbuild.agent.ledger.draft import Draft
 from sparkbuild.agent.wire.layout import DRAFT_FILE, LEDGER_FILE, LOCK, OURS, OWNER_FILE, STAMPS_FILE
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import integrity_error
 
 _KEPT = (LOCK, OWNER_FILE, DRAFT_FILE, LEDGER_FILE, STAMPS_FILE)
 
@@ -28,22 +28,19 @@ def refuse_one(place: str) -> None:
     kept = set(nas.names(f"{place}/{OURS}"))
     if not any(name in _KEPT or name.endswith((".part", ".chunks")) for name in kept):
         return  # a workspace has a folder of that name too
-    busy = folder.busy(place)
-    if busy:
-        raise _not_whole(place, f"it is being staged now ({busy})", "wait for that staging, then run again")
-    stage_it = "stage that folder to its end first, then run again"
-    if Draft(place).is_there():
-        raise _not_whole(place, f"a staging of it did not end: {OURS}/draft.jsonl is there", stage_it)
-    if not os.path.lexists(ledger.path_of(place)):
-        raise _not_whole(place, f"no ledger in its {OURS}: never staged to its end, or emptied", stage_it)
-
-
-def _not_whole(place: str, found: str, advice: str) -> AgentError:
-    return AgentError(
+    advice = "stage that folder to its end first, then run again"
+    if busy := folder.busy(place):
+        state, advice = f"it is being staged now ({busy})", "wait for that staging, then run again"
+    elif Draft(place).is_there():
+        state = f"a staging of it did not end: {OURS}/draft.jsonl is there"
+    elif not os.path.lexists(ledger.path_of(place)):
+        state = f"no ledger in its {OURS}: never staged to its end, or emptied"
+    else:
+        return
+    raise integrity_error(
         "the source is a staged folder that is not whole",
-        kind="integrity",
         where=place,
-        found=found,
+        found=state,
         wanted="a folder that was staged to its end, with its ledger",
         next=advice,
     )

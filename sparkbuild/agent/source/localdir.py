@@ -81,9 +81,9 @@ def _note(path: str) -> Note | None:
         return None
 
 
-def _unfinished(folder: str, found: dict[str, Note], others: Collection[str]) -> list[str]:
+def _unfinished(folder: str, noted: dict[str, Note], others: Collection[str]) -> list[str]:
     """Downloads that did not end, and did not end later by another one."""
-    files = {path.removeprefix(folder) for path in found}
+    files = {path.removeprefix(folder) for path in noted}
     files |= {name.removesuffix(_LOCK) for name in others if name.endswith(_LOCK)}
     names = {f"{os.path.dirname(path)}/{_hash(os.path.basename(path) + _NOTE)}": path for path in files}
     open_ones = set()
@@ -93,7 +93,7 @@ def _unfinished(folder: str, found: dict[str, Note], others: Collection[str]) ->
         inner, name = os.path.split(other)
         hashed, _, rest = name.partition(".")
         path = names.get(f"{inner}/{hashed}", other)
-        note = found.get(f"{folder}{path}")
+        note = noted.get(f"{folder}{path}")
         if note is None or note.etag != rest.partition(".")[0]:
             open_ones.add(f"{folder}{path}")
     return sorted(open_ones)
@@ -105,11 +105,4 @@ def _hash(name: str) -> str:
 
 def count(path: str) -> int:
     """How many files are in a folder of a tool, at whatever depth."""
-
-    def look() -> int:
-        files = 0
-        for _, _, names in os.walk(path):
-            files += len(names)
-        return files
-
-    return nas.patient(path, look)
+    return nas.patient(path, lambda: sum(len(names) for _, _, names in os.walk(path)))

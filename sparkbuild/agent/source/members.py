@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import config_error, integrity_error
 
 if TYPE_CHECKING:
     import zipfile  # 8 ms, and a plain file needs none
@@ -25,9 +25,8 @@ def is_archive(path: str) -> bool:
     """By its name alone. Raises AgentError for archives that are not read."""
     name = path.rpartition("/")[2]
     if name.lower().endswith(UNREADABLE):
-        raise AgentError(
+        raise config_error(
             "this kind of archive cannot be staged from",
-            kind="config",
             found=name,
             wanted="a .whl or .zip archive, or a plain file such as a .gguf",
         )
@@ -38,17 +37,15 @@ def check_plain(name: str, globs: list[str], where: str) -> None:
     """Raise AgentError unless every glob matches the one file, and its name can be a file's in the folder."""
     for glob in globs:
         if not fnmatch.fnmatchcase(name, glob):
-            raise AgentError(
+            raise config_error(
                 f"the artifact is a single file, and {glob!r} does not match its name",
-                kind="config",
                 where=where,
                 found=name,
                 next="correct `members` of this staging block, or leave it out",
             )
     if not safe_name(name):
-        raise AgentError(
+        raise config_error(
             "a name that cannot be a file's in the folder",
-            kind="config",
             where=where,
             found=repr(name),
             wanted=SAFE_NAMES,
@@ -69,9 +66,8 @@ def pick(infos: Iterable[zipfile.ZipInfo], globs: list[str], where: str) -> dict
         if not matching:
             names = [info.filename for info in plain]
             near = difflib.get_close_matches(glob, names, n=3, cutoff=0.3) or names[:3]
-            raise AgentError(
+            raise config_error(
                 f"no member of the archive matches {glob!r}",
-                kind="config",
                 where=where,
                 found=f"{len(names)} members, nearest: {', '.join(near)}" if names else "an archive without files",
                 next="correct `members` of this staging block",
@@ -80,9 +76,8 @@ def pick(infos: Iterable[zipfile.ZipInfo], globs: list[str], where: str) -> dict
             _refuse_harm(info, where)
             base = info.filename.rpartition("/")[2]
             if by_base.setdefault(base, info.filename) != info.filename:
-                raise AgentError(
+                raise config_error(
                     f"two members of the archive would both become {base}",
-                    kind="config",
                     where=where,
                     found=f"{by_base[base]} and {info.filename}",
                     next="narrow `members` of this staging block to one of them",
@@ -101,9 +96,8 @@ def _refuse_harm(info: zipfile.ZipInfo, where: str) -> None:
     else:
         return
     what = f"{name!r} {what}"
-    raise AgentError(
+    raise integrity_error(
         "a member of the archive cannot be staged",
-        kind="integrity",
         where=where,
         found=what,
         wanted=f"plain files; names of {SAFE_NAMES}",

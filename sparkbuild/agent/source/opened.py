@@ -11,7 +11,7 @@ from sparkbuild.agent.source.source import FileSource, Source, TextSource
 if TYPE_CHECKING:
     from sparkbuild.agent.source.zipped import Archive
 
-# Who has rows as sources: a module with `source(rows) -> Source`, found when needed, for this one is below it.
+# Who has rows as sources: a module with `RowSource(rows) -> Source`, found when needed, for this one is below it.
 _ELSEWHERE = {"rows": "sparkbuild.agent.rows.source"}
 
 
@@ -37,7 +37,7 @@ class Archives:
             return self.archive(where["path"]).member(where["member"])
         if where["kind"] == "text":
             return TextSource(where["text"])
-        source: Source = importlib.import_module(_ELSEWHERE["rows"]).source(where)
+        source: Source = importlib.import_module(_ELSEWHERE["rows"]).RowSource(where)
         return source
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.source import versions
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.ledger.ledger import Record
@@ -51,9 +51,9 @@ def roots(what: What, store: str) -> Iterator[str]:
 
 def _compare(root: str, dst: str) -> None:
     there = dst
-    while (found := nas.folder_id(there)) is None:
+    while (there_id := nas.folder_id(there)) is None:
         there = os.path.dirname(there)
-    if there == dst and found == nas.folder_id(root):
+    if there == dst and there_id == nas.folder_id(root):
         raise _itself(dst, f"the same folder as {root}")
     if _is_in(there, root) or (there == dst and _is_in(root, dst)):
         raise _itself(dst, f"one is inside the other: {root}")
@@ -85,8 +85,7 @@ def is_its_source(path: str, wanted: Wanted) -> bool:
     if not wanted.path:
         return False
     with suppress(OSError, AgentError):
-        lies, source = os.lstat(path), nas.status(wanted.path)
-        return (lies.st_dev, lies.st_ino) == (source.st_dev, source.st_ino)
+        return os.path.samestat(os.lstat(path), nas.status(wanted.path))
     return False
 
 
@@ -103,8 +102,7 @@ def was_read_from(status: os.stat_result, record: Record, what: What | None, sto
     if record.source.get("kind") == "hub-blob" and what is not None:
         for root in roots(what, store):
             with suppress(OSError, AgentError):
-                blob = nas.status(f"{root}/{os.path.basename(record.name)}")
-                if (blob.st_dev, blob.st_ino) == (status.st_dev, status.st_ino):
+                if os.path.samestat(nas.status(f"{root}/{os.path.basename(record.name)}"), status):
                     return True
     return False
 
@@ -154,9 +152,8 @@ def _is_in(inner: str, outer: str) -> bool:
 
 
 def _itself(where: str, found: str) -> AgentError:
-    return AgentError(
+    return config_error(
         "a folder cannot be staged into itself",
-        kind="config",
         where=where,
         found=found,
         wanted="a folder beside it, on this node's own disk",

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.files import inside
-from sparkbuild.agent.disk.globs import matching
+from sparkbuild.agent.disk.globs import matching, unmatched
 from sparkbuild.agent.ledger.ledger import SAFE_NAMES, safe_name
-from sparkbuild.agent.source import downloads, halfstaged, localdir, shards, versions, whole
+from sparkbuild.agent.source import halfstaged, localdir, shards, versions, whole
 from sparkbuild.agent.source.fileset import FileBytes, FileSet, Wanted
-from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.wire.layout import OURS
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error, integrity_error
 from sparkbuild.agent.wire.words import files, shown
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class _Entry(NamedTuple):
     text: str
 
 
-def file_set(what: Folder, store: str, archives: Archives) -> FileSet:  # noqa: ARG001 - as every planner
+def file_set(what: Folder, store: str) -> FileSet:
     """The wanted files of a folder. Raises AgentError, kind "config": nothing matches, a link that leads to nothing or
     to a folder, what is no file, a name that no staged file can have; kind "integrity": files that are missing, or are
     not all there.
@@ -62,9 +61,8 @@ def file_set(what: Folder, store: str, archives: Archives) -> FileSet:  # noqa: 
     files, outside = [], {}
     for entry in wanted:
         if not safe_name(entry.name):
-            raise AgentError(
+            raise config_error(
                 "a name that cannot be staged",
-                kind="config",
                 where=top,
                 found=repr(entry.name),
                 wanted=f"a name of {SAFE_NAMES}",
@@ -82,7 +80,7 @@ def file_set(what: Folder, store: str, archives: Archives) -> FileSet:  # noqa: 
     if tools:
         about["left_out"] = tools
     names = [*(entry.name for entry in everything), *missing]
-    if unused := [glob for glob in skip if not any(matching(name, [glob]) for name in names)]:
+    if unused := unmatched(skip, names):
         about["unused_skip"] = unused
     return FileSet(files, about=about)
 
@@ -91,9 +89,8 @@ def _not_there(path: str) -> AgentError:
     if not os.path.exists(path):
         return nas.not_there("the folder to stage from is not there", path)
     folder, name = os.path.split(path)
-    return AgentError(
+    return config_error(
         "what is to be staged from is no folder",
-        kind="config",
         where=path,
         found="a file",
         wanted="a folder",
@@ -119,14 +116,15 @@ def _missing(top: str, everything: list[_Entry], wanted: list[_Entry], told: set
     for entry in wanted:
         if entry.name.endswith(shards.INDEXES):
             named |= shards.of_index(_end(top, entry), entry.name)
-    return shards.missing([entry.name for entry in wanted], named, [entry.name for entry in everything])
+    expected = named | shards.of_sets(entry.name for entry in wanted)
+    return sorted(expected - {entry.name for entry in everything})
 
 
 def _begun(
     everything: list[_Entry], wanted: Collection[str], skip: list[str], notes: Collection[str]
 ) -> dict[str, str]:
-    """See downloads.begun, for wanted files. What hub downloads noted of a file proves it better than a name does."""
-    begun = downloads.begun([entry.name for entry in everything if not matching(entry.name, skip)])
+    """See whole.begun, for wanted files. What hub downloads noted of a file proves it better than a name does."""
+    begun = whole.begun([entry.name for entry in everything if not matching(entry.name, skip)])
     return {name: left for name, left in begun.items() if name not in notes and (name in wanted or left in wanted)}
 
 
@@ -137,14 +135,13 @@ def _refuse_missing(path: str, missing: list[str], unfinished: list[str], begun:
     broken_off = [name for name in missing if name in unfinished] + [
         f"{name} ({os.path.basename(left)} is there)" for name, left in begun.items()
     ]
-    found = [f"{files(len(gone))} missing: {shown(gone)}"] if gone else []
-    found += [f"downloads that did not end: {shown(broken_off)}"] if broken_off else []
+    faults = [f"{files(len(gone))} missing: {shown(gone)}"] if gone else []
+    faults += [f"downloads that did not end: {shown(broken_off)}"] if broken_off else []
     advice = "download or copy again what is missing; or put what is not needed into `skip`"
-    raise AgentError(
+    raise integrity_error(
         "the folder to stage from is not whole",
-        kind="integrity",
         where=path,
-        found="; ".join(found),
+        found="; ".join(faults),
         wanted="every file of a sharded set, of an index, and of what was downloaded there",
         next=f"{advice}, also what a download left that did end" if begun else advice,
     )
@@ -190,9 +187,8 @@ def _end(top: str, entry: _Entry) -> str:
             what = "a link in the folder leads to nothing"
             hops.append(f"{here} is not there")
             break
-    raise AgentError(
+    raise config_error(
         what,
-        kind="config",
         where=f"{top}/{entry.name}",
         found="; ".join(hops),
         wanted=f"a regular file after at most {_HOPS} links",
@@ -210,9 +206,8 @@ def _wanted(top: str, link: _Entry, place: str, note: localdir.Note | None) -> W
         status = None
     if status is None or not stat.S_ISREG(status.st_mode):
         what = "a folder" if status is not None and stat.S_ISDIR(status.st_mode) else "a socket, a pipe or a device"
-        raise AgentError(
+        raise config_error(
             "only regular files can be staged",
-            kind="config",
             where=f"{top}/{link.name}",
             found=f"a link to {place}, which is {what}" if link.text else what,
             wanted="a regular file, or a link to one",
@@ -235,9 +230,8 @@ def _refuse_shared(top: str, wanted: list[Wanted]) -> None:
     same = shards.with_one_content((file.name, file.path) for file in wanted)
     if same is not None:
         one, other, place = same
-        raise AgentError(
+        raise config_error(
             "two files of one sharded set are the same file",
-            kind="config",
             where=top,
             found=f"{one} and {other} -> {place}",
             wanted="a file of its own for each",
@@ -248,12 +242,11 @@ def _refuse_shared(top: str, wanted: list[Wanted]) -> None:
 def _refuse_nothing(path: str, everything: list[_Entry], members: list[str], wanted: list[_Entry]) -> None:
     if not everything:
         raise nas.empty("the folder to stage from is empty", path, "the files that are to be staged")
-    empty = [glob for glob in members if not any(matching(entry.name, [glob]) for entry in everything)]
+    names = [entry.name for entry in everything]
+    empty = unmatched(members, names)
     if empty or not wanted:
-        names = [entry.name for entry in everything]
-        raise AgentError(
+        raise config_error(
             f"nothing in the folder matches {', '.join(map(repr, empty))}" if empty else "all of the folder is skipped",
-            kind="config",
             where=path,
             found=f"{files(len(names))}: {shown(names)}",
             wanted="a file for each glob of `members`, and at least one that `skip` leaves",

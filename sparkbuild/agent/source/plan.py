@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -16,12 +17,12 @@ from sparkbuild.agent.ledger.ledger import Link, right_extents, safe_name, safe_
 from sparkbuild.agent.source import halfstaged, members, overlap
 from sparkbuild.agent.source.fileset import Bytes, FileBytes, FileSet, MemberBytes, TextBytes, Wanted
 from sparkbuild.agent.source.opened import Archives
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import config_error, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.staging.sources import Artifact, Listed, ListedFile, ListedSource, What
 
-# A planner is a module with `file_set(what, store, archives) -> FileSet`, found when needed.
+# A planner is a module with `file_set(what, store) -> FileSet`, found when needed.
 _PLANNERS = {
     "folder": "sparkbuild.agent.source.plainfolder",
     "hub-mirror": "sparkbuild.agent.hub.plan",
@@ -37,30 +38,30 @@ def of_what(what: What, store: str, dst: str, archives: Archives) -> FileSet:
     own source nor around it. Raises AgentError when they cannot be had or make no sense.
     """
     if not what or "kind" not in what:  # type: ignore[redundant-expr] # a caller may say anything
-        raise AgentError("a staging of an unknown kind", kind="config", found="None", wanted=_KINDS)
+        raise config_error("a staging of an unknown kind", found="None", wanted=_KINDS)
     if what["kind"] == "artifact" or what["kind"] == "list":
         wanted = file_set(what, store, archives)
     elif what["kind"] in _PLANNERS:
-        wanted = _apart(importlib.import_module(_PLANNERS[what["kind"]]), what, store, dst, archives)
+        wanted = _apart(importlib.import_module(_PLANNERS[what["kind"]]), what, store, dst)
     else:
-        raise AgentError("a staging of an unknown kind", kind="config", found=repr(what["kind"]), wanted=_KINDS)
+        raise config_error("a staging of an unknown kind", found=repr(what["kind"]), wanted=_KINDS)
     _check_names([item.name for item in wanted.files] + [link.name for link in wanted.links])
     for link in wanted.links:
         if not safe_text(link.name, link.text):
-            raise AgentError("a link that leaves the folder", kind="config", found=f"{link.name} -> {link.text!r}")
+            raise config_error("a link that leaves the folder", found=f"{link.name} -> {link.text!r}")
     for item in wanted.files:
         if not right_extents(item.extents, item.size):
-            raise AgentError("ranges of a sparse file that make no sense", kind="config", where=item.name)
+            raise config_error("ranges of a sparse file that make no sense", where=item.name)
     return wanted
 
 
-def _apart(planner: ModuleType, what: What, store: str, dst: str, archives: Archives) -> FileSet:
+def _apart(planner: ModuleType, what: What, store: str, dst: str) -> FileSet:
     """The files of a planner whose source is not in the folder that is staged, nor that in the source."""
     if dst:
         overlap.refuse(what, store, dst)
     for root in overlap.roots(what, store):
         halfstaged.refuse(root)
-    wanted: FileSet = planner.file_set(what, store, archives)
+    wanted: FileSet = planner.file_set(what, store)
     if dst:
         overlap.refuse_files(wanted.files, dst)
     return wanted
@@ -69,16 +70,16 @@ def _apart(planner: ModuleType, what: What, store: str, dst: str, archives: Arch
 def _check_names(names: list[str]) -> None:
     for name in names:
         if not safe_name(name):
-            raise AgentError("a name that leaves the folder", kind="config", found=repr(name))
+            raise config_error("a name that leaves the folder", found=repr(name))
     names = sorted(names)
     twice = sorted({name for name, after in pairwise(names) if name == after})
     if twice:
-        raise AgentError("a file is wanted twice", kind="config", found=", ".join(twice))
+        raise config_error("a file is wanted twice", found=", ".join(twice))
     every = set(names)
     for name in names:
         for above in _above(name):
             if above in every:
-                raise AgentError("a file is wanted where a folder is wanted too", kind="config", found=above)
+                raise config_error("a file is wanted where a folder is wanted too", found=above)
 
 
 def _above(name: str) -> Iterator[str]:
@@ -110,9 +111,8 @@ def check_archive(what: What, store: str, archives: Archives) -> None:
         whole.update(buffer[: archive.raw.read(buffer, start)])
     archive.raw.check()
     if whole.hexdigest() != wanted:
-        raise AgentError(
+        raise integrity_error(
             "the archive to stage from is not the one that was pinned",
-            kind="integrity",
             where=archive.path,
             found=f"sha256 {whole.hexdigest()}",
             wanted=f"sha256 {wanted}",
@@ -146,13 +146,12 @@ def _of_artifact(path: str, what: Artifact, archives: Archives) -> list[Wanted]:
 def _of_file(item: ListedFile, store: str, archives: Archives) -> Wanted:
     name, sha256, sha1 = item["name"], item.get("sha256") or "", item.get("sha1") or ""
     if not safe_name(name):
-        raise AgentError("a name that leaves the folder", kind="config", found=repr(name))
+        raise config_error("a name that leaves the folder", found=repr(name))
     source, where = item["source"], _bytes_of(item["source"], store)
     size = item.get("size")
     if size is None:
-        opened = archives.source(where)  # opened, not looked at: a NAS tells the size of an open file truly
-        size = opened.size
-        opened.close()
+        with closing(archives.source(where)) as source_file:  # a NAS tells the size of an open file truly
+            size = source_file.size
     identity: dict[str, object] = {}
     if source.get("id"):
         identity = {"kind": source["kind"], "of": source["id"]}
@@ -172,4 +171,4 @@ def _bytes_of(source: ListedSource, store: str) -> Bytes:
         return FileBytes(kind="file", path=path, version=source.get("version", ""))
     if kind == "zip-member":
         return MemberBytes(kind="zip-member", path=path, member=source["member"])
-    raise AgentError("a source of an unknown kind", kind="config", found=repr(kind), wanted="file, zip-member or text")
+    raise config_error("a source of an unknown kind", found=repr(kind), wanted="file, zip-member or text")

@@ -12,8 +12,8 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from sparkbuild.agent.source.source import Source
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.source.source import Source, read_bytes
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 LIMIT = 100_000_000  # bytes of JSON that any reader takes
 _FEWEST = 2  # "{}"
@@ -96,12 +96,11 @@ def _refuse_end(source: Source, end: int) -> None:
 
 
 def _bytes(source: Source, offset: int, size: int) -> bytes:
-    buffer = bytearray(size)
-    with memoryview(buffer) as view:
-        got = source.read(view, offset)
-    if got != size:
-        raise _wrong(source, "it ends within its header", f"{offset + got} bytes", f"{offset + size} bytes at least")
-    return bytes(buffer)
+    data = read_bytes(source, offset, size)
+    if len(data) != size:
+        end = offset + len(data)
+        raise _wrong(source, "it ends within its header", f"{end} bytes", f"{offset + size} bytes at least")
+    return data
 
 
 def _tensors(source: Source, data: bytes) -> dict[str, Tensor]:
@@ -153,9 +152,8 @@ def _counts(value: Any) -> bool:
 
 
 def _wrong(source: Source, what: str, found: str, wanted: str) -> AgentError:
-    return AgentError(
+    return integrity_error(
         f"not a whole safetensors file: {what}",
-        kind="integrity",
         where=source.path,
         found=found,
         wanted=wanted,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from sparkbuild.agent.disk import nas
 from sparkbuild.agent.source.shardindex import WANTED, ShardIndex, file_names
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 INDEXES = (".safetensors.index.json", ".bin.index.json")
 _SHARD = re.compile(r"(.*)-(\d{2,})-of-(\d{2,})\.(safetensors|bin|gguf)", re.DOTALL)
@@ -21,7 +21,7 @@ _MOST = 10_000  # shards of a set that anybody has: a name may say any number
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BLOCK = 1 << 20
 _PIECE = 64 << 10
-_AGAIN = "compare it with the one it was downloaded or copied from, and fetch it again"
+AGAIN = "compare it with the one it was downloaded or copied from, and fetch it again"
 _LONGEST = 1 << 20  # bytes of a string in an index, far more than any name has
 
 
@@ -64,13 +64,12 @@ def of_index(path: str, name: str) -> set[str]:
         raise cut_off(path)
     names, odd = file_names(index.names)
     if index.problem or odd:
-        raise AgentError(
+        raise integrity_error(
             "the index of a model is none",
-            kind="integrity",
             where=path,
             found=index.problem or f"its weight_map names {odd}, which can be no file beside it",
             wanted=WANTED,
-            next=_AGAIN,
+            next=AGAIN,
         )
     folder = os.path.dirname(name)
     return {os.path.join(folder, text) for text in names}
@@ -86,19 +85,13 @@ def unquoted(text: bytes) -> str:
 
 def cut_off(path: str) -> AgentError:
     """The error for an index of which the end is not there."""
-    return AgentError(
+    return integrity_error(
         "the index of a model was cut off",
-        kind="integrity",
         where=path,
         found="not all that is opened in it is closed",
         wanted="a JSON object",
-        next=_AGAIN,
+        next=AGAIN,
     )
-
-
-def missing(wanted: Collection[str], named: Collection[str], there: Collection[str]) -> list[str]:
-    """What is not there of the sets that wanted files are of, and of the files that their indexes name."""
-    return sorted((of_sets(wanted) | set(named)) - set(there))
 
 
 class Whole:

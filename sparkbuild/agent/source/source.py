@@ -15,7 +15,7 @@ from sparkbuild.agent.disk import nas
 from sparkbuild.agent.disk.pages import Pages
 from sparkbuild.agent.source import versions
 from sparkbuild.agent.source.versions import Version
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 
 class Source(Protocol):
@@ -32,6 +32,12 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
+
+
+def read_bytes(source: Source, offset: int, size: int) -> bytes:
+    """So many bytes from `offset` on, fewer where the source ends."""
+    with memoryview(bytearray(size)) as view:
+        return bytes(view[: source.read(view, offset)])
 
 
 class FileSource:
@@ -95,9 +101,8 @@ class FileSource:
 
 def _another(what: str, path: str, now: Version, before: Version) -> AgentError:
     found, wanted = versions.told(now, before)
-    return AgentError(
+    return integrity_error(
         what,
-        kind="integrity",
         where=path,
         found=found,
         wanted=wanted,

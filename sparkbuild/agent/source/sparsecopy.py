@@ -6,13 +6,16 @@ All other rows read as zeros, without an error, and so may the other tensors of 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from sparkbuild.agent.disk import nas
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import config_error
 
 MANIFEST = "engram-local.json"
+# The tensors of a lookup table; the group is its layer.
+OF_TABLE = re.compile(r"(?:.*\.)?layers\.(\d+)\.engram\.embed\.(?:weight|scale)", re.DOTALL)
 _LIMIT = 1 << 20  # bytes; a real one has some hundred
 _NEXT = "give the checkpoint itself as `src` of this staging block"
 
@@ -25,18 +28,16 @@ def refuse(path: str, rows: Iterable[tuple[int, int, int]], *, complete: bool) -
     for layer, lo, hi in rows:
         low, high = there.get(str(layer), (0, 0))
         if lo < hi and not low <= lo < hi <= high:
-            raise AgentError(
+            raise config_error(
                 f"the source is a sparse copy, which has not these rows of layer {layer}: they would be zeros",
-                kind="config",
                 where=path,
                 found=f"rows [{low}, {high}) of layer {layer}" if low < high else f"no rows of layer {layer}",
                 wanted=f"rows [{lo}, {hi}) of layer {layer}",
                 next=f"{_NEXT}, or the split and the rank that this copy was made for",
             )
     if complete:
-        raise AgentError(
+        raise config_error(
             "the source is a sparse copy, whose shards may lack their other tensors: they would be zeros",
-            kind="config",
             where=path,
             found="complete_shard = true in the staging block",
             wanted="a checkpoint that is whole",
@@ -48,9 +49,8 @@ def refuse_whole(path: str, names: Iterable[str]) -> None:
     """Raise AgentError, kind config, for shards of a folder with a manifest at `path` that would be read as a whole."""
     shards = [name for name in names if name.endswith(".safetensors")]
     if shards:
-        raise AgentError(
+        raise config_error(
             "the snapshot is a sparse copy, whose shards would be staged with zeros for what is not in them",
-            kind="config",
             where=path,
             found=f"{shards[0]} and {len(shards) - 1} more" if shards[1:] else shards[0],
             wanted="a snapshot that is whole, or shards whose hash is known by their names",
@@ -65,9 +65,8 @@ def _ranges(path: str) -> dict[str, tuple[int, int]]:
         value: Any = json.loads(data) if data is not None else None
         return {str(layer): _range(pair) for layer, pair in value["layers"].items()}
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
-        raise AgentError(
+        raise config_error(
             "the source is a sparse copy, and nobody can say of which rows",
-            kind="config",
             where=path,
             found=f"{type(error).__name__}: {error}" if data is not None else f"more than {_LIMIT} bytes",
             wanted='{"layers": {"<layer>": [first row, end]}}',

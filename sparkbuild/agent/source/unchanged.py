@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import inside
@@ -43,11 +44,8 @@ def check(what: What, store: str, dst: str, before: dict[str, int]) -> None:
     """
     if what["kind"] in PINNED:
         return
-    archives = Archives()
-    try:
+    with closing(Archives()) as archives:
         file_set = of_what(what, store, inside(store, dst), archives)
-    finally:
-        archives.close()
     now = seen(file_set)
     other = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if other:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import IO, cast
 
 from sparkbuild.agent.disk import openzip
-from sparkbuild.agent.source.source import FileSource
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.source.source import FileSource, read_bytes
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 
 class Archive:
@@ -106,11 +106,9 @@ class _At:
 
     def read(self, size: int = -1) -> bytes:
         left = max(0, self._source.size - self._position)
-        buffer = bytearray(left if size < 0 else min(size, left))
-        with memoryview(buffer) as view:
-            got = self._source.read(view, self._position)
-        self._position += got
-        return bytes(memoryview(buffer)[:got])
+        data = read_bytes(self._source, self._position, left if size < 0 else min(size, left))
+        self._position += len(data)
+        return data
 
     def close(self) -> None:
         """The source is closed by its owner."""
@@ -118,9 +116,8 @@ class _At:
 
 def _broken(where: str, problem: str) -> AgentError:
     what = "the archive is damaged, or of a kind that cannot be read"
-    return AgentError(
+    return integrity_error(
         what,
-        kind="integrity",
         where=where,
         found=problem,
         wanted="a zip archive without a password",

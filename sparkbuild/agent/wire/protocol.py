@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 _SIGTERM = 15  # importing `signal` takes longer than most looks
@@ -36,6 +37,10 @@ class AgentError(Exception):
     ) -> None:
         super().__init__(what)
         self.fields = {"kind": kind, "what": what, "where": where, "found": found, "wanted": wanted, "next": next}
+
+
+config_error = partial(AgentError, kind="config")
+integrity_error = partial(AgentError, kind="integrity")
 
 
 class Reporter:

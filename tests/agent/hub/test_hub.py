@@ -498,7 +498,7 @@ def test_names_that_no_cache_has(source: Path) -> None:
     usual(source)
     for repo in ("../x", "a/b/c", "a--b", "", "/etc"):
         with pytest.raises(AgentError, match="no name of a repository"):
-            plan.file_set({"kind": "hub-mirror", "cache": str(source), "repo": repo}, "/", Archives())
+            plan.file_set({"kind": "hub-mirror", "cache": str(source), "repo": repo}, "/")
 
 
 def test_unfinished_files_in_a_snapshot(source: Path) -> None:

@@ -18,7 +18,6 @@ from sparkbuild.agent.rows import rowsplit, tables
 from sparkbuild.agent.rows.packed import file_set
 from sparkbuild.agent.rows.source import header_of
 from sparkbuild.agent.source.fileset import FileSet
-from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.wire.protocol import AgentError
 from sparkbuild.workspace.recipes import rows as stagingrows
 from sparkbuild.workspace.shapes.stagingschema import Split
@@ -31,7 +30,7 @@ def what(folder: Path | str, **more: Any) -> dict[str, Any]:
 
 
 def plan(folder: Path | str, **more: Any) -> FileSet:
-    return file_set(what(folder, **more), "/", Archives())
+    return file_set(what(folder, **more), "/")
 
 
 def refused(folder: Path, kind: str = "config", **more: Any) -> dict[str, str]:

@@ -18,7 +18,6 @@ from hypothesis import given, settings, strategies as st
 from sparkbuild.agent.rows.packed import file_set
 from sparkbuild.agent.rows.source import HEADER, RowSource
 from sparkbuild.agent.source.fileset import FileSet, Wanted
-from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.agent.driver import CHUNK, cached, drop
 from tests.staging.checkpoint import Checkpoint, make
@@ -41,7 +40,7 @@ def fast() -> Iterator[Path]:
 
 def plan(made: Checkpoint, **more: Any) -> FileSet:
     what = {"kind": "packed", "model": str(made.folder), "layers": [], "split": "even", "tp": 4, "rank": 1}
-    return file_set({**what, **more}, "/", Archives())
+    return file_set({**what, **more}, "/")
 
 
 def write(wanted: Wanted, path: Path) -> Path:
@@ -167,7 +166,7 @@ def test_what_is_joined_at_once_is_not_mapped_anew_each_time() -> None:
     code = f"""
 import resource, sys
 sys.path.append({str(ROOT)!r})
-from sparkbuild.agent.rows.interleave import Interleave
+from sparkbuild.agent.rows.source import Interleave
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 weights, scales, into = (memoryview(bytearray(width << 14)) for width in (256, 8, 264))
 joined = Interleave(1, 264)

@@ -21,7 +21,7 @@ from tests.staging.readers import RefusedError, SparseCopy, tile
 
 def plan(made: Checkpoint, **more: Any) -> FileSet:
     what = {"kind": "sparse-copy", "model": str(made.folder), "layers": [], "split": "even", "tp": 4, "rank": 1}
-    return file_set({**what, **more}, "/", Archives())
+    return file_set({**what, **more}, "/")
 
 
 def write(found: FileSet, dst: Path) -> Path:

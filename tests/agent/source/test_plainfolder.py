@@ -233,7 +233,7 @@ def test_a_file_is_no_folder_to_stage_from(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"a")
     what = {"kind": "folder", "path": str(tmp_path / "a.bin"), "members": [], "skip": []}
     with pytest.raises(AgentError) as caught:
-        plainfolder.file_set(what, "/", Archives())
+        plainfolder.file_set(what, "/")
     assert caught.value.fields["what"] == "what is to be staged from is no folder"
     assert f'{tmp_path}, as `src`, with members = ["a.bin"]' in caught.value.fields["next"]
 
@@ -241,6 +241,6 @@ def test_a_file_is_no_folder_to_stage_from(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_says_how_far_it_is(tmp_path: Path) -> None:
     what = {"kind": "folder", "path": str(tmp_path / "nas/models"), "members": [], "skip": []}
     with pytest.raises(AgentError) as caught:
-        plainfolder.file_set(what, "/", Archives())
+        plainfolder.file_set(what, "/")
     assert caught.value.fields["found"] == f"{tmp_path} is the last of it that is there"
     assert "mounted" in caught.value.fields["next"]
