@@ -30,8 +30,10 @@ class Frame(NamedTuple):
 
 
 def frame(number: int, word: str, data: bytes | str = b"") -> bytes:
-    """The bytes of one."""
+    """The bytes of one. ValueError when it is longer than who reads it would take for one."""
     content = data.encode() if isinstance(data, str) else data
+    if len(content) > PIECE:
+        raise ValueError(f"a frame of {len(content)} bytes")
     return b"=%d %s %d\n" % (number, word.encode(), len(content)) + content
 
 

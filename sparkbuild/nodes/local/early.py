@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from sparkbuild.agent.wire.frames import WINDOW
+from sparkbuild.core import wholefile
 from sparkbuild.nodes.local.process import LocalPipes, start
 from sparkbuild.nodes.rpc.process import AgentProcess, Request, no_check
 
 _KEEP = 16  # questions, one for each command line
 _VERB = "facts"
+_LONGEST = 1000  # bytes of the schemes
 _GRACE = 0.5  # seconds that a question has to end which nobody wants answered
 
 
@@ -36,12 +38,11 @@ class Early:
             self._question = file.read(WINDOW)
         self.process: AgentProcess | None = AgentProcess("", LocalPipes(start()))
         schemes, _, question = self._question.partition(b"\n")
-        words = schemes.decode(errors="replace").split() or ["artifact", "staged", "image", "lane"]
-        if question.endswith(b"\n"):  # whole
-            self._running = self.process.begin(_VERB, *words)
+        if question.endswith(b"\n") and len(schemes) < _LONGEST:
+            self._running = self.process.begin(_VERB, *schemes.decode(errors="replace").split())
             self._running.send(question, no_check)
-        else:
-            self.process.load(_VERB, *words)
+        else:  # there is none yet, or it is damaged
+            self.process.load(_VERB, "artifact", "image", "lane", "staged")
 
     def take(self) -> AgentProcess | None:
         """The agent, for whoever asks first; None for all others."""
@@ -72,12 +73,9 @@ class Early:
 def _keep(path: str, question: bytes) -> None:
     """For the next run. Only a shortcut: a workspace that cannot be written to does without."""
     folder = os.path.dirname(path)
-    temporary = f"{path}.{os.getpid()}"
     with suppress(OSError):
         os.makedirs(folder, exist_ok=True)
-        with open(temporary, "wb") as file:
-            file.write(question)
-        os.rename(temporary, path)
+        wholefile.replace(path, question, ours=True, flush=False)
         by_age = sorted((entry.stat().st_mtime, entry.path) for entry in os.scandir(folder))
         for _, old in by_age[:-_KEEP]:
             os.unlink(old)
