@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from sparkbuild.agent.machine.procs import Glance
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sparkbuild.agent.docker.ours import Shelf
     from sparkbuild.agent.wire.nodes import FactsAsk, FactsResult, Query
     from sparkbuild.agent.wire.verbs import Absent, Placed
@@ -52,6 +55,9 @@ OBSERVERS = {
 WAITING = {"node", "preflight"}  # for docker, for peers: others are looked at meanwhile
 
 ON_DISKS = {"staged", "export"}  # folders that somebody named, each on a disk that may hang
+# seconds for running lanes, most of which answer in less, before the disks are asked: two threads that ask the kernel
+# many small things wait for each other most of the time
+_HEAD_START = 0.02
 INTO = {"staged", "export"}  # what is made in a folder that somebody names: a look says what making it would end with
 
 
@@ -84,14 +90,21 @@ def run(request: Request, reporter: Reporter) -> FactsResult:
             (on_disks if query["scheme"] in ON_DISKS else quiet).append((index, query))
     for index, query in quiet:  # while the lanes answer
         look(index, query)
+    _wait(threads, _HEAD_START)
     outcomes = patience.each(
         [(partial(_observe, {**shared, **query}), _folder(shared, query)) for _, query in on_disks]
     )
     for (index, _), outcome in zip(on_disks, outcomes, strict=True):
         facts[index] = _fact(outcome)
-    for thread in threads:
-        thread.join()
+    _wait(threads)
     return {"facts": facts}
+
+
+def _wait(threads: Sequence[threading.Thread], seconds: float | None = None) -> None:
+    """Until all have ended, or for so long; None: however long that takes."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    for thread in threads:
+        thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
 
 def _folder(shared: Shared, query: Query) -> str:

@@ -186,7 +186,7 @@ def test_the_environment_of_others(value: bytes) -> None:
     """Whoever is started with odd variables is found by the real /proc."""
     with subprocess.Popen(["/bin/cat"], stdin=-1, stdout=-3, env={b"SPARKBUILD_ODD": value}) as process:
         with bounded():
-            procs.marks("SPARKBUILD_ODD")
+            procs.marks("SPARKBUILD_ODD", [process.pid])
         process.kill()
 
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 from stat import S_IFLNK, S_IFMT, S_IFREG
 
 from sparkbuild.agent.disk.files import read_json, write_json
-from sparkbuild.agent.disk.held import is_path
 from sparkbuild.agent.store.kept import digest_of, sha256_of
 
 _RECORDS = ("tree.json", "stamps.json", "receipt.json")
+_UNREADABLE = "the record of its files is gone or unreadable"
 
 
 def write(folder: str) -> int:
@@ -34,20 +34,22 @@ def problem(folder: str) -> str:
     after a copy of the folder to another place, everything is hashed once and the cache written anew.
     """
     recorded = (read_json(os.path.join(folder, "tree.json")) or {}).get("files")
-    if not isinstance(recorded, dict) or not all(map(is_path, recorded)):
-        return "the record of its files is gone or unreadable"
+    if not isinstance(recorded, dict):
+        return _UNREADABLE
     cache = os.path.join(folder, "stamps.json")
     known = (read_json(cache) or {}).get("stamps")
     stamps: dict[str, list[int]] = known if isinstance(known, dict) else {}
     fresh: dict[str, list[int]] = {}
     missing: list[str] = []
     for path, digest in recorded.items():
-        full = os.path.join(folder, path)
+        full = f"{folder}/{path}"
         try:
             stat = os.lstat(full)
         except OSError:
             missing.append(path)
             continue
+        except ValueError:  # it has a NUL or a lone surrogate, as no path has
+            return _UNREADABLE
         stamp = [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
         if stamps.get(path) != stamp:
             if S_IFMT(stat.st_mode) not in (S_IFREG, S_IFLNK) or _digest(full) != digest:

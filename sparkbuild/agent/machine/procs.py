@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sparkbuild.agent.wire.records import Holder
 
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-_ROW = re.compile(
-    r" *[0-9]+: (?P<address>[0-9A-F]{8}|[0-9A-F]{32}):(?P<port>[0-9A-F]{4}) \S+ (?P<state>[0-9A-F]{2}) \S+ \S+ \S+"
-    r" +(?P<uid>[0-9]{1,10}) +\S+ (?P<inode>[0-9]+)"
-)
-_LISTEN = "0A"  # state column of /proc/net/tcp, include/net/tcp_states.h
+_LOCAL, _STATE, _UID, _INODE = 1, 3, 7, 9  # columns of /proc/net/tcp (net/ipv4/tcp_ipv4.c: get_tcp4_sock)
+_LISTEN = "0A"  # a state, include/net/tcp_states.h
 
 
 def boot_id() -> str:
@@ -110,11 +109,13 @@ def listeners(table: str) -> dict[int, dict[str, Listener]]:
     except OSError:
         return by_port
     for row in rows:
-        match = _ROW.match(row)
-        if match is not None and match["state"] == _LISTEN:
-            by_port.setdefault(int(match["port"], 16), {})[match["inode"]] = Listener(
-                int(match["uid"]), match["address"]
-            )
+        words = row.split()
+        if len(words) <= _INODE or words[_STATE] != _LISTEN:
+            continue
+        address, _, port = words[_LOCAL].partition(":")
+        with suppress(ValueError):  # the kernel writes no such row
+            int(address, 16)
+            by_port.setdefault(int(port, 16), {})[words[_INODE]] = Listener(int(words[_UID]), address)
     return by_port
 
 
@@ -177,13 +178,14 @@ class Glance:
         """
         with self._guard:
             if self._marks is None:
-                self._marks = marks(name)
+                by_session = self._by_session()
+                # session 0 is that of the kernel's own threads, of which a big machine has a thousand
+                self._marks = marks(name, {pid for leader, pids in by_session.items() if leader for pid in pids})
             return self._marks
 
     def bound(self, port: int) -> list[str]:
         """The addresses that a port is listened on."""
-        with self._guard:
-            return [one.address for table in TABLES for one in self._table(table).get(port, {}).values()]
+        return [listener.address for listener in self.sockets(port).values()]
 
     def is_loopback_alone(self, port: int) -> bool:
         """Whether all that listens on a port does so on 127.x or ::1: no other machine reaches it."""
@@ -194,9 +196,12 @@ class Glance:
     def session_of(self, pid: int) -> set[int]:
         """See `session_of`."""
         with self._guard:
-            if self._sessions is None:
-                self._sessions = sessions()
-            return self._sessions.get(pid, set())
+            return self._by_session().get(pid, set())
+
+    def _by_session(self) -> dict[int, set[int]]:
+        if self._sessions is None:
+            self._sessions = sessions()
+        return self._sessions
 
 
 def marked(mark: str) -> set[int]:
@@ -206,33 +211,31 @@ def marked(mark: str) -> set[int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                if wanted in _environment(entry).split(b"\0"):
+                if wanted in _environment(int(entry)).split(b"\0"):
                     pids.add(int(entry))
             except OSError:
                 continue
     return pids
 
 
-def marks(name: str) -> dict[str, set[int]]:
+def marks(name: str, pids: Iterable[int]) -> dict[str, set[int]]:
     """See `Glance.marks`."""
     wanted, here = f"{name}=".encode(), _network("self")
     by_value: dict[str, set[int]] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
+    for pid in pids:
         try:
-            environment = _environment(entry)
-            if wanted not in environment or _network(entry) != here:  # a container, or a node of a rack
-                continue
+            environment = _environment(pid)
         except OSError:
+            continue
+        if wanted not in environment or _network(pid) != here:  # a container, or a node of a rack
             continue
         for word in environment.split(b"\0"):
             if word.startswith(wanted):
-                by_value.setdefault(word.partition(b"=")[2].decode(errors="replace"), set()).add(int(entry))
+                by_value.setdefault(word.partition(b"=")[2].decode(errors="replace"), set()).add(pid)
     return by_value
 
 
-def _environment(pid: str) -> bytes:
+def _environment(pid: int) -> bytes:
     """What a process was started with. Without a file object, which asks the kernel five things more of each."""
     fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -244,7 +247,7 @@ def _environment(pid: str) -> bytes:
         os.close(fd)
 
 
-def _network(pid: str) -> str:
+def _network(pid: int | str) -> str:
     """The network namespace of a process, "" when that may not be read."""
     try:
         return os.readlink(f"/proc/{pid}/ns/net")
