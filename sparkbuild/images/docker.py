@@ -1,13 +1,19 @@
-"""Images of kind `docker`: what goes into one, its key, its names, and its two goals: assembled, and on a node."""
+"""Images of kind `docker`: what goes into one, its key, its names, and its two goals: assembled, and on a node. And
+what is said of a docker that cannot be asked.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import msgspec
 
 from sparkbuild.core.goal import Goal, Input, Uri
 from sparkbuild.core.key import Key
+from sparkbuild.core.plan import UNKNOWN, Verdict
+from sparkbuild.core.reasons import Reason
+from sparkbuild.nodes.unreached import unreached
 from sparkbuild.upstream.artifacts import ArtifactSpec
 
 # Raise it when the agent makes something else of the same inputs: every image is then assembled anew.
@@ -93,3 +99,21 @@ def python_in(spec: DockerSpec) -> str:
 def archive_in_store(name: str, key: Key) -> str:
     """The folder of an assembled image, relative to the store of its node: its receipt and its config."""
     return os.path.join("archives", name, key.short)
+
+
+def unasked(goal: Goal, fact: Mapping[str, object]) -> Verdict | None:
+    """Why it cannot be told what a node's docker has, and what to do about it; None when it can. `fact` is of an image,
+    or of the older ones.
+    """
+    if "unreachable" in fact:
+        return unreached(goal, fact)
+    if "silent" not in fact:
+        if goal.uri.scheme != "image" or fact.get("present") or "engine" in fact:
+            return None
+        text = f"docker on {goal.node} cannot be understood: {fact.get('problem') or 'it says nothing of itself'}"
+        return Verdict(UNKNOWN, (Reason("docker", text),), None)
+    text = f"docker on {goal.node} cannot be asked: {fact['silent']}"
+    text += f" ({fact['next']})" if fact.get("next") else ""
+    if goal.transient and goal.uri.scheme == "image":
+        text += "; only what is built from it needs it there: `build_node` in the image.toml of that says where"
+    return Verdict(UNKNOWN, (Reason("docker", text),), None, fact)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from sparkbuild.core.errors import SparkbuildError
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import Verdict
 from sparkbuild.core.run import Kind, Run
 from sparkbuild.core.state import Made
-from sparkbuild.images.prebuilt import PrebuiltKind, PrebuiltSpec
-from sparkbuild.images.relays import Relays
-from sparkbuild.images.sync import SyncKind
 from sparkbuild.images.venv import VenvKind, VenvSpec
 from sparkbuild.nodes.cluster import Nodes
+
+if TYPE_CHECKING:
+    from sparkbuild.images.indocker import DockerImages
 
 
 class ImageKind:
@@ -23,10 +24,14 @@ class ImageKind:
     scheme = "image"
 
     def __init__(self, root: str, nodes: Nodes) -> None:
+        self._nodes = nodes
         self._venv = VenvKind(root, lambda node: nodes.place(node).offline)
-        relays = Relays(nodes)
-        self._docker = SyncKind(nodes, relays)
-        self._prebuilt = PrebuiltKind(nodes, relays)
+
+    @cached_property
+    def _docker(self) -> DockerImages:
+        from sparkbuild.images.indocker import DockerImages  # noqa: PLC0415 - 8 ms: registries, logins, relays
+
+        return DockerImages(self._nodes)
 
     def query(self, goal: Goal) -> Mapping[str, object]:
         """See core.run.Kind. What is looked at follows from what goes into the image, and so does the fact."""
@@ -39,13 +44,11 @@ class ImageKind:
 
     def preflight(self, goal: Goal, verdict: Verdict) -> SparkbuildError | None:
         """Why making it would fail, as far as that is known before."""
-        return self._prebuilt.preflight(goal, verdict) if isinstance(goal.spec, PrebuiltSpec) else None
+        return None if isinstance(goal.spec, VenvSpec) else self._docker.preflight(goal, verdict)
 
     def apply(self, goal: Goal, verdict: Verdict, run: Run) -> int:
         """See core.run.Kind."""
         return self._of(goal).apply(goal, verdict, run)
 
     def _of(self, goal: Goal) -> Kind[Any]:
-        if isinstance(goal.spec, PrebuiltSpec):
-            return self._prebuilt
-        return self._venv if isinstance(goal.spec, VenvSpec) else self._docker
+        return self._venv if isinstance(goal.spec, VenvSpec) else self._docker.of(goal)

@@ -27,10 +27,10 @@ from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
 from sparkbuild.images import transfer
 from sparkbuild.images.content import BLOBS, arrived, describe
-from sparkbuild.images.docker import reference
+from sparkbuild.images.docker import reference, unasked
 from sparkbuild.images.relays import Relays
 from sparkbuild.images.room import check_disk, check_room
-from sparkbuild.images.sync import advising, told_of, unasked
+from sparkbuild.images.sync import advising, told_of
 from sparkbuild.nodes.ask import everywhere, look
 from sparkbuild.nodes.cluster import LOCAL, Nodes
 from sparkbuild.nodes.relay.relay import INCOMING

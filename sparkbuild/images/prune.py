@@ -15,7 +15,7 @@ from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason
 from sparkbuild.core.run import Run
 from sparkbuild.core.state import Made
-from sparkbuild.images.sync import unasked
+from sparkbuild.images.docker import unasked
 from sparkbuild.nodes.unreached import Unreached, unreached
 
 SERVED, BUILT, UNUSED = "served", "built", "unused"  # what a node's docker is for: recipes, builds of images, nothing

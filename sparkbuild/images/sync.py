@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sparkbuild.agent.wire.dockerimages import OWN_IMAGE, EngineRoom, ImageAbsent, ImageFact, OwnImageAsk
@@ -17,7 +17,7 @@ from sparkbuild.core.state import Made, size_again
 from sparkbuild.core.units import count
 from sparkbuild.images import transfer
 from sparkbuild.images.content import BLOBS, Content, arrived, blobs_of, describe, lacking, receipt_here, remember
-from sparkbuild.images.docker import reference
+from sparkbuild.images.docker import reference, unasked
 from sparkbuild.images.relays import Relays
 from sparkbuild.images.room import LOAD, check_disk, check_room
 from sparkbuild.nodes.ask import look
@@ -142,21 +142,3 @@ def advising(other: str) -> Iterator[None]:
     except NoForwardingError as error:
         error.next = f"AllowTcpForwarding yes in sshd_config there, and reload sshd; or {other}"
         raise
-
-
-def unasked(goal: Goal, fact: Mapping[str, object]) -> Verdict | None:
-    """Why it cannot be told what a node's docker has, and what to do about it; None when it can. `fact` is of an image,
-    or of the older ones.
-    """
-    if "unreachable" in fact:
-        return unreached(goal, fact)
-    if "silent" not in fact:
-        if goal.uri.scheme != "image" or fact.get("present") or "engine" in fact:
-            return None
-        text = f"docker on {goal.node} cannot be understood: {fact.get('problem') or 'it says nothing of itself'}"
-        return Verdict(UNKNOWN, (Reason("docker", text),), None)
-    text = f"docker on {goal.node} cannot be asked: {fact['silent']}"
-    text += f" ({fact['next']})" if fact.get("next") else ""
-    if goal.transient and goal.uri.scheme == "image":
-        text += "; only what is built from it needs it there: `build_node` in the image.toml of that says where"
-    return Verdict(UNKNOWN, (Reason("docker", text),), None, fact)

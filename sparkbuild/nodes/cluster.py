@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,11 @@ from sparkbuild.nodes.ask import look
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.nodes.local.early import Early
 from sparkbuild.nodes.rpc.connection import Connection
-from sparkbuild.nodes.ssh.config import Target, Targets
 
 if TYPE_CHECKING:
     import docker
 
+    from sparkbuild.nodes.ssh.config import Target, Targets
     from sparkbuild.nodes.ssh.link import Link
     from sparkbuild.nodes.ssh.links import Network
 
@@ -59,7 +60,6 @@ class Nodes:
         self._places = dict(places)
         self._agents: dict[str, Connection] = {}
         self._dockers: dict[str, docker.DockerClient] = {}
-        self._targets = Targets(self._places)
         self._network: Network | None = None
         self._guard = threading.Lock()  # of the dicts only: nothing is waited for while it is held
 
@@ -165,6 +165,12 @@ class Nodes:
             return look(self.agent(node), node, LISTENER, ListenerAsk(port=port))["addresses"]
         except SparkbuildError:
             return []
+
+    @cached_property
+    def _targets(self) -> Targets:
+        from sparkbuild.nodes.ssh.config import Targets  # noqa: PLC0415 - 2 ms, and many workspaces have this machine alone
+
+        return Targets(self._places)
 
     def target(self, node: str) -> Target:
         """The ssh server of a node that is not this machine. Nothing is connected to; OpenSSH is asked once for it."""

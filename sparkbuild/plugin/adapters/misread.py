@@ -9,9 +9,10 @@ from sparkbuild.core.suggest import nearest
 
 # and the tasks whose options these are
 OF_TASKS = {"--no-wait": "serve:", "--stage": "serve:", "--evict": "stage:", "--label": "bench:", "--again": "bench:"}
-_UNKNOWN = re.compile(r"Error parsing (Command|Task): (.*?) \(parsing options: (.*)\)\. Got:", re.DOTALL)
-_LONG = re.compile(r"'long':'([^']+)'")
-_VALUE = re.compile(r"Error parsing parameter '(\w+)' <class '(\w+)'>\.\n.*?: (.*)", re.DOTALL)
+# patterns that are not compiled yet: that takes 1 ms, and most command lines can be read
+_UNKNOWN = r"(?s)Error parsing (Command|Task): (.*?) \(parsing options: (.*)\)\. Got:"
+_LONG = r"'long':'([^']+)'"
+_VALUE = r"(?s)Error parsing parameter '(\w+)' <class '(\w+)'>\.\n.*?: (.*)"
 _SPELLED = {"num_process": "-n", "failure_verbosity": "--failure-verbosity"}  # where doit's name is another
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "yes or no"}
 
@@ -22,18 +23,18 @@ def told(text: str, command: str, words: Sequence[str], known: Iterable[str]) ->
     """The message for an error `text` of doit's parser. `words` are what stood after the command, `known` its options,
     as typed.
     """
-    value = _VALUE.match(text)
+    value = re.match(_VALUE, text)
     if value:
         name, kind, found = value.group(1), value.group(2), value.group(3).strip()
         option = _SPELLED.get(name, f"--{name}")
         return f"{option} takes {_KINDS.get(kind, kind)}, and {found} is none"
-    unknown = _UNKNOWN.match(text)
+    unknown = re.match(_UNKNOWN, text)
     if not unknown:
         return text
     place, what, options = unknown.groups()
     option = re.sub(r".*?(--?[\w-]+).*", r"\1", what, flags=re.DOTALL)
     if place == "Task":
-        names = ", ".join(f"--{name}" for name in _LONG.findall(options))
+        names = ", ".join(f"--{name}" for name in re.findall(_LONG, options))
         return f"{what}: that task has {f'the options {names}' if names else 'no options'}"
     if command == "run" and option in OF_TASKS:
         kind = OF_TASKS[option]
