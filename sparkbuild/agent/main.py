@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from sparkbuild.agent import serve
-from sparkbuild.agent.wire.frames import SERVE
-from sparkbuild.agent.wire.protocol import AgentError, Reporter, end_with_stdin
+from sparkbuild.agent.wire.protocol import SERVE, AgentError, Reporter, end_with_stdin
 
 # verb -> module of this folder; each module has run(request, reporter) -> result fields
 VERBS = {
@@ -95,6 +93,8 @@ def main(argv: list[str] | None = None, line: bytes = b"") -> int:
     """
     verb = (sys.argv[1:] if argv is None else argv)[0]
     if verb == SERVE:
+        from sparkbuild.agent import serve  # noqa: PLC0415 - 2 ms, and a first look goes without
+
         return serve.run(line, _alone, _load)
     os.umask(os.umask(0o022) | 0o022)  # with 000 others could write to the store, and put links into it
     reporter = Reporter()

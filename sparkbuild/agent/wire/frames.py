@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 WINDOW = 1 << 20  # bytes of a request that are on their way at once, in one direction
 PIECE = 1 << 16  # bytes of a frame, at most
-SERVE = "serve"  # the verb of an agent that takes frames
 SELF = 0  # the number that means the agent itself
 GONE = 94  # exit code of a request whose agent has lost its own code: the folder was removed, or hidden
 READY = b"=0 ready 0"  # the first line that such an agent says

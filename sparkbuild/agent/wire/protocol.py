@@ -16,6 +16,7 @@ import time
 from functools import partial
 from typing import Any
 
+SERVE = "serve"  # the verb of an agent that takes frames
 _SIGTERM = 15  # importing `signal` takes longer than most looks
 
 

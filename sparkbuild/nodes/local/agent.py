@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 
 from sparkbuild.core.errors import NodeError
 from sparkbuild.nodes.local.early import Early
@@ -30,9 +29,15 @@ class LocalAgent(NodeAgent):
         super().__init__(name, store, docker)
         self._early = early
 
-    def asked(self, verb: str, schemes: Sequence[str], question: bytes) -> Request | None:
+    def asked(self, verb: str, question: bytes) -> Request | None:
         """See NodeAgent."""
-        return self._early.asked(verb, schemes, question) if self._early else None
+        return self._early.asked(verb, question) if self._early else None
+
+    def close(self) -> None:
+        """See NodeAgent."""
+        super().close()
+        if self._early:
+            self._early.close()
 
     def started(self, *, final: bool) -> AgentProcess:
         """See NodeAgent."""

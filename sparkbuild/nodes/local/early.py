@@ -15,18 +15,18 @@ from contextlib import suppress
 
 from sparkbuild.agent.wire.frames import WINDOW
 from sparkbuild.core import wholefile
-from sparkbuild.nodes.local.process import LocalPipes, start
+from sparkbuild.nodes.local.process import LocalPipes, OneVerb, start
 from sparkbuild.nodes.rpc.process import AgentProcess, Request, no_check
 
 _KEEP = 16  # questions, one for each command line
 _VERB = "facts"
-_LONGEST = 1000  # bytes of the schemes
+_LOADED = ("artifact", "image", "lane", "staged")  # what most commands look at
 _GRACE = 0.5  # seconds that a question has to end which nobody wants answered
 
 
 class Early:
-    """The agent, until it is taken, and its first question. Raises OSError when it cannot be started; whoever needs it
-    then is told why.
+    """An agent with last time's question, or, where there is none, an agent that loads what it will need until it is
+    taken. Raises OSError when it cannot be started; whoever needs it then is told why.
     """
 
     def __init__(self, state: str, command: Sequence[str]) -> None:
@@ -34,40 +34,39 @@ class Early:
         self._path = os.path.join(state, "asked", name)
         self._question = b""
         self._running: Request | None = None
+        self.process: AgentProcess | None = None
         with suppress(OSError), open(self._path, "rb") as file:
             self._question = file.read(WINDOW)
-        self.process: AgentProcess | None = AgentProcess("", LocalPipes(start()))
-        schemes, _, question = self._question.partition(b"\n")
-        if question.endswith(b"\n") and len(schemes) < _LONGEST:
-            self._running = self.process.begin(_VERB, *schemes.decode(errors="replace").split())
-            self._running.send(question, no_check)
+        if self._question.startswith(b"{") and self._question.endswith(b"}\n"):
+            self._running = AgentProcess("", OneVerb(start(_VERB))).begin(_VERB)
+            self._running.send(self._question, no_check)
         else:  # there is none yet, or it is damaged
-            self.process.load(_VERB, "artifact", "image", "lane", "staged")
+            self.process = AgentProcess("", LocalPipes(start()))
+            self.process.load(_VERB, *_LOADED)
 
     def take(self) -> AgentProcess | None:
-        """The agent, for whoever asks first; None for all others."""
+        """The agent that loads, for whoever wants one first; None for all others."""
         process, self.process = self.process, None
         return process
 
-    def asked(self, verb: str, schemes: Sequence[str], question: bytes) -> Request | None:
+    def asked(self, verb: str, question: bytes) -> Request | None:
         """The request that was begun with just this question, if it is the first one of the run; None for any other."""
         if self._path == "" or verb != _VERB:
             return None
         path, self._path = self._path, ""
-        running, self._running = self._running, None
-        kept = " ".join(schemes).encode() + b"\n" + question
-        if running is not None and kept == self._question:
-            return running
-        if running is not None:
-            running.stop(_GRACE)
-        _keep(path, kept)
+        if self._running is not None and question == self._question:
+            return self._running
+        if self._running is not None:
+            self._running.stop(_GRACE)
+        _keep(path, question)
         return None
 
     def close(self) -> None:
-        """End it when nobody took it."""
-        process = self.take()
-        if process is not None:
-            process.close()
+        """End what was not taken, and what was asked."""
+        running, self._running = self._running, None
+        for process in (self.take(), running and running.process):
+            if process is not None:
+                process.close()
 
 
 def _keep(path: str, question: bytes) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from typing import IO
 
-from sparkbuild.agent.wire.frames import SERVE
+from sparkbuild.agent.wire.frames import PIECE, SELF, WINDOW, Frames, frame
+from sparkbuild.agent.wire.protocol import SERVE
 from sparkbuild.core import child
 from sparkbuild.core.errors import NodeError
 
@@ -34,14 +36,17 @@ os._exit(code)
 Popen = subprocess.Popen[bytes]
 
 
-def start(*, final: bool = False) -> Popen:
-    """Start an agent that takes requests until its stdin closes. It outlives a stop of the run, for what cleans up."""
+def start(verb: str = SERVE, *, final: bool = False) -> Popen:
+    """Start an agent: for one verb, or for requests until its stdin closes. It outlives a stop of the run, for what
+    cleans up.
+    """
     pipe = subprocess.PIPE
     process = child.spawn(
-        command(SERVE), stdin=pipe, stdout=pipe, stderr=pipe, tethered=False, final=final, lasting=True
+        command(verb), stdin=pipe, stdout=pipe, stderr=pipe, tethered=False, final=final, lasting=True
     )
-    with suppress(BrokenPipeError):  # it ended already: who asks it learns why
-        os.write(_fd(process.stdin), b"{}\n")
+    if verb == SERVE:
+        with suppress(BrokenPipeError):  # it ended already: who asks it learns why
+            os.write(_fd(process.stdin), b"{}\n")
     return process
 
 
@@ -89,6 +94,48 @@ class LocalPipes:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_ENDS)
         child.end(self._process, grace=_GRACE)
+
+
+class OneVerb(LocalPipes):
+    """The way to an agent that carries out one verb, as if that were the first request of one that takes many: it need
+    not fork for it, which takes longer than many a look.
+    """
+
+    def __init__(self, process: Popen) -> None:
+        super().__init__(process)
+        self._frames = Frames()
+        self._room = WINDOW  # bytes of its stdout that the caller will take
+        self._changed = threading.Condition()
+
+    def send(self, data: bytes) -> bool:
+        """See Pipes."""
+        for told in self._frames.feed(data):
+            if told.word == "in" and not super().send(told.data):
+                return False
+            if told.word == "took":
+                self._may_take(int(told.data))
+            elif told.word in {"end", "stop"}:
+                self.end_input()
+        return True
+
+    def receive(self) -> bytes:
+        """See Pipes."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._room > 0)
+            size = min(PIECE, self._room)
+        data = os.read(_fd(self._process.stdout), size)
+        self._may_take(-len(data))
+        return frame(SELF + 1, "out", data) if data else b""
+
+    def close(self) -> None:
+        """See Pipes."""
+        self._may_take(WINDOW)  # who receives sees its end
+        super().close()
+
+    def _may_take(self, size: int) -> None:
+        with self._changed:
+            self._room += size
+            self._changed.notify()
 
 
 def _fd(stream: IO[bytes] | None) -> int:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -123,13 +123,12 @@ class NodeAgent:
 
     def _begin(self, verb: str, request: Mapping[str, Any], *, final: bool = False) -> Request:
         check = no_check if final else cancel.check
-        schemes = {str(query.get("scheme")) for query in request.get("queries", ())} if verb == "facts" else set()
-        process = self._running(check, final=final)
         question = _encoder.encode({**request, "store": self.store, "docker": self._docker, **self.more}) + b"\n"
-        running = self.asked(verb, sorted(schemes), question)
+        running = self.asked(verb, question)
         if running is not None:
             return running
-        running = process.begin(verb, *sorted(schemes))
+        schemes = {str(query.get("scheme")) for query in request.get("queries", ())} if verb == "facts" else set()
+        running = self._running(check, final=final).begin(verb, *sorted(schemes))
         try:
             running.send(question, check)  # if it does not read: its output says why
         except BaseException:
@@ -155,7 +154,7 @@ class NodeAgent:
         finally:
             self._making.release()
 
-    def asked(self, verb: str, schemes: Sequence[str], question: bytes) -> Request | None:
+    def asked(self, verb: str, question: bytes) -> Request | None:
         """A request with just this question that was begun already, if there is one."""
 
     @abstractmethod

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from sparkbuild.agent.wire.frames import READY, SERVE
+from sparkbuild.agent.wire.frames import READY
+from sparkbuild.agent.wire.protocol import SERVE
 from sparkbuild.core.errors import NodeError
 from sparkbuild.nodes.rpc import pack, whose
 from sparkbuild.nodes.rpc.agent import NodeAgent

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from sparkbuild.agent.disk import patience, questions
-from sparkbuild.agent.wire.frames import SELF, SERVE, frame
+from sparkbuild.agent.wire.frames import SELF, frame
+from sparkbuild.agent.wire.protocol import SERVE
 from tests.agent import driver
 
 FIRST = SELF + 1  # number of the first request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from sparkbuild.agent.wire.frames import WINDOW
+from sparkbuild.nodes.local import process as local_process
 from sparkbuild.nodes.local.agent import LocalAgent
 from sparkbuild.nodes.local.early import Early
+from sparkbuild.nodes.rpc import process as rpc_process
 from tests.workspace_tool import is_alive, until
 
 ASK = {"queries": [{"scheme": "artifact", "sha256": "a" * 64, "filename": "x.whl"}]}
@@ -24,9 +27,9 @@ class Run:
     def __init__(self, folder: Path, command: list[str]) -> None:
         self.early = Early(str(folder / "state"), command)
         self.agent = LocalAgent("dgx1", str(folder / "store"), self.early)
-        process = self.early.process
+        self.begun = self.early._running
+        process = self.begun.process if self.begun else self.early.process
         assert process is not None
-        self.begun = set(process._desk.requests)
         self.pid: int = process._desk.pipes._process.pid  # type: ignore[attr-defined]
 
     def answer(self, request: dict[str, Any] | None = None) -> Any:
@@ -49,16 +52,38 @@ def run(runs: list[Run], folder: Path, command: list[str] | None = None) -> Run:
 
 def test_the_same_question_is_answered_by_what_was_asked_early(runs: list[Run], tmp_path: Path) -> None:
     first = run(runs, tmp_path)
-    assert first.begun == set(), "nothing is known of an earlier run"
+    assert first.begun is None, "nothing is known of an earlier run"
     absent = first.answer()
     again = run(runs, tmp_path)
-    (early,) = again.begun
-    process = again.early.process
-    assert process is not None
-    request = process._desk.requests[early]
-    until(lambda: request.over)
+    assert again.begun is not None
+    until(lambda: not is_alive(again.pid))
     assert again.answer() == absent
-    assert next(process._numbers) == early + 1, "nothing else was asked"
+    assert again.agent._process is None, "nothing else was asked"
+    assert again.answer() == absent, "asked anew, of an agent that takes more requests"
+    assert again.agent._process is not None
+
+
+def test_an_answer_that_is_longer_than_what_may_be_on_its_way(
+    runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = {"queries": [{"scheme": "node"}] * 40}
+    assert len(json.dumps(run(runs, tmp_path).answer(many))) > 3 * 2000
+    for module in (local_process, rpc_process):
+        monkeypatch.setattr(module, "WINDOW", 2000)
+    again = run(runs, tmp_path)
+    time.sleep(0.5)  # more has come than may
+    assert len(again.answer(many)) == 40
+    assert again.agent._process is None, "nothing else was asked"
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_one_that_was_asked_ends_with_its_command(runs: list[Run], tmp_path: Path, *, taken: bool) -> None:
+    run(runs, tmp_path).answer()
+    again = run(runs, tmp_path)
+    if taken:
+        again.answer()
+    again.agent.close()
+    until(lambda: not is_alive(again.pid))
 
 
 def test_another_question_is_asked_anew_and_kept(runs: list[Run], tmp_path: Path) -> None:
@@ -67,9 +92,7 @@ def test_another_question_is_asked_anew_and_kept(runs: list[Run], tmp_path: Path
     changed = run(runs, tmp_path)
     assert len(changed.answer(other)) == 2
     (kept,) = (tmp_path / "state/asked").iterdir()
-    schemes, question = kept.read_bytes().split(b"\n", 1)
-    assert schemes == b"artifact node"
-    assert json.loads(question)["queries"] == other["queries"]
+    assert json.loads(kept.read_bytes())["queries"] == other["queries"]
 
 
 def test_each_command_line_has_its_own_and_old_ones_go(runs: list[Run], tmp_path: Path) -> None:
@@ -79,7 +102,9 @@ def test_each_command_line_has_its_own_and_old_ones_go(runs: list[Run], tmp_path
     assert len(list((tmp_path / "state/asked").iterdir())) == 16
 
 
-@pytest.mark.parametrize("text", [b"", b"artifact\n", b"artifact\n{no json\n", b"x" * 3 * WINDOW, b"\xff\xfe\n{}\n"])
+@pytest.mark.parametrize(
+    "text", [b"", b"artifact\n", b"{no json}\n", b"{" * WINDOW, b"\xff\xfe\n{}\n", b"{}\n", b'{"queries":7}\n']
+)
 def test_a_damaged_question_costs_only_time(runs: list[Run], tmp_path: Path, text: bytes) -> None:
     wanted = run(runs, tmp_path).answer()
     (kept,) = (tmp_path / "state/asked").iterdir()
