@@ -19,7 +19,7 @@ OTHERS = {
     "sparkbuild.agent.docker.adopt": "docker's, on a full disk",
     "sparkbuild.agent.git.command": "git's",
     "sparkbuild.agent.git.pins": "git's",
-    "sparkbuild.core.state": "sqlite's",
+    "sparkbuild.core.statefile": "sqlite's",
     "sparkbuild.core.writable": "sqlite's",
     "sparkbuild.nodes.engine": "http.client's",
     "sparkbuild.nodes.ssh.channel": "paramiko's",

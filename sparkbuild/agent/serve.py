@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import select
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -232,11 +233,9 @@ class Server:
             gc.enable()
             code = self._run(verb)
         except BaseException as error:  # noqa: BLE001 - nothing may return into the loop of the process that forked
-            import traceback  # noqa: PLC0415 - only for a message
-
             if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("sparkbuild."):
                 code = GONE
-            traceback.print_exc()
+            sys.excepthook(type(error), error, error.__traceback__)
         finally:
             os._exit(code)
 

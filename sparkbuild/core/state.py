@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +19,6 @@ from sparkbuild.core.writable import writing
 
 if TYPE_CHECKING:
     import sqlite3
-
-_SCHEMA = """
-create table if not exists doit (task text primary key, row text not null);
-create table if not exists made (
-    uri text primary key, key text not null, parts text not null,
-    at real not null, seconds real not null, bytes integer not null, run text not null);
-"""
-
-
-_PATIENCE = 30.0  # seconds to wait for another process's write
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -62,54 +51,16 @@ class StateStore:
         self._connection: sqlite3.Connection | None = None
 
     def _open(self) -> sqlite3.Connection:
-        import sqlite3  # noqa: PLC0415 - 3 ms, and a look at which all is well never opens the file
-
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path.parent, os.W_OK) or (self.path.exists() and not os.access(self.path, os.W_OK)):
                 raise PermissionError(
                     errno.EACCES, "this user may not write the state of the workspace", str(self.path)
                 )
-            try:
-                self._connection = self._connect_patiently()
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
-                    raise  # locked, read-only, disk full: the file may be sound
-                # State is only a hint: keep the broken file for a look, start anew.
-                os.replace(self.path, self.path.with_name(f"{self.path.name}.broken-{int(time.time())}"))
-                for leftover in ("-wal", "-shm"):
-                    Path(f"{self.path}{leftover}").unlink(missing_ok=True)
-                self._connection = self._connect()
+            from sparkbuild.core import statefile  # noqa: PLC0415 - 3 ms, and a look at which all is well opens no file
+
+            self._connection = statefile.connect(self.path)
         return self._connection
-
-    def _connect_patiently(self) -> sqlite3.Connection:
-        import sqlite3  # noqa: PLC0415 - as in _open: a look at which all is well opens no file
-
-        # sqlite's own timeout does not cover the switch to WAL mode: two runs that create the file at the same moment,
-        # or one that opens it while the last other one closes it, get "database is locked" at once.
-        deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                return self._connect()
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-
-    def _connect(self) -> sqlite3.Connection:
-        import sqlite3  # noqa: PLC0415 - as above
-
-        connection = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
-        try:
-            connection.execute("pragma journal_mode=wal")
-            connection.execute("pragma synchronous=normal")
-            present = connection.execute("select count(*) from sqlite_master where name in ('doit', 'made')").fetchone()
-            if present[0] != 2:
-                connection.executescript(_SCHEMA)
-        except sqlite3.DatabaseError:
-            connection.close()
-            raise
-        return connection
 
     def _is_mine(self) -> bool:
         """There, and this user may write beside it, as sqlite must even to read. State is only a hint: who may not

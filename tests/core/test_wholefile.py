@@ -112,7 +112,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
 
 def test_one_place_gives_a_file_its_name_when_it_is_whole() -> None:
     """On this side: what the agent writes is held by Held.replace. Folders have their names by other rules."""
-    may = {"core/wholefile.py", "core/state.py", "workspace/init.py", "bench/package.py"}  # the last three: folders
+    may = {"core/wholefile.py", "core/statefile.py", "workspace/init.py", "bench/package.py"}  # the last three: folders
     for path in sorted((ROOT / "sparkbuild").rglob("*.py")):
         name = str(path.relative_to(ROOT / "sparkbuild"))
         if name.startswith("agent/") or name in may:

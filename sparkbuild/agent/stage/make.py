@@ -19,7 +19,7 @@ from sparkbuild.agent.source import overlap
 from sparkbuild.agent.source.fileset import Wanted
 from sparkbuild.agent.source.opened import Archives
 from sparkbuild.agent.source.source import FileSource, Source
-from sparkbuild.agent.stage import refusals
+from sparkbuild.agent.stage import peers, refusals
 from sparkbuild.agent.stage.assess import DETACH, REPAIR, Task
 from sparkbuild.agent.stage.copy import Copied, Copier
 from sparkbuild.agent.stage.streams import Meter, Metered
@@ -37,8 +37,6 @@ class Opener:
         self._guard = threading.Lock()
         self._peers: Peers | None = None
         if request.get("peers"):
-            from sparkbuild.agent.stage import peers  # noqa: PLC0415 - 8 ms, and most nodes read for themselves
-
             self._peers = peers.of_request(request, log, meter.halt)
 
     def __call__(self, wanted: Wanted) -> Metered:

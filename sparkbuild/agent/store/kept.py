@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -62,8 +63,6 @@ def sha256_of(path: str) -> str:
 
 def digest_of(file: IO[bytes]) -> Any:
     """The sha256, as hashlib has it, of the rest of an open file."""
-    import hashlib  # noqa: PLC0415 - a stamp stands for the content on most looks
-
     digest = hashlib.sha256()
     while block := file.read(_BLOCK):
         digest.update(block)

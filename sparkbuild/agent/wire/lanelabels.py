@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,6 @@ def name_of(recipe: str) -> str:
 
 def store_id(store: str) -> str:
     """Tells the stores on a node apart without naming them: the label STORE."""
-    import hashlib  # noqa: PLC0415 - most who ask for a label need none of it
-
     return hashlib.sha256(store.encode()).hexdigest()[:8]
 
 

@@ -8,6 +8,7 @@ from sparkbuild.core.errors import NodeError
 from sparkbuild.nodes.local.early import Early
 from sparkbuild.nodes.local.process import LocalPipes, start
 from sparkbuild.nodes.rpc.agent import NodeAgent
+from sparkbuild.nodes.rpc.engine import unusable
 from sparkbuild.nodes.rpc.process import AgentProcess, Request
 
 _LOOKS = ("facts", "stage", "verify")  # these may wait for a NAS that hangs, and have nothing to clean up
@@ -55,8 +56,6 @@ class LocalAgent(NodeAgent):
         try:
             engine.connect(self._docker)
         except OSError as error:
-            from sparkbuild.nodes.rpc.engine import unusable  # noqa: PLC0415 - only after a failure
-
             engine.close()
             raise unusable(self.name, self._docker, error.errno or 0, error.strerror or str(error)) from error
         return engine

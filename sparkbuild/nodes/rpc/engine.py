@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import errno
-import getpass
+import os
+import pwd
 
 from sparkbuild.core.errors import NodeError
 
 
 def unusable(node: str, path: str, number: int, said: str, user: str = "") -> NodeError:
     """The error for a connection to the socket `path` that failed with this errno. `user` is who tried."""
-    user = user or getpass.getuser()
+    user = user or _me()
     where = f"node {node}, {path}"
     if number in {errno.EACCES, errno.EPERM}:
         return NodeError(
@@ -34,3 +35,10 @@ def unusable(node: str, path: str, number: int, said: str, user: str = "") -> No
             next=f"install docker on {node}, or start it, or set `docker` in config.toml",
         )
     return NodeError(f"docker on {node} cannot be used", where=where, found=said)
+
+
+def _me() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid {os.geteuid()}"

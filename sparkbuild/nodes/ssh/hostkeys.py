@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from sparkbuild.core import wholefile
 from sparkbuild.core.errors import NodeError
 from sparkbuild.core.locks import FolderLock
+from sparkbuild.nodes.ssh import certificates
 from sparkbuild.nodes.ssh.tokens import fits
 
 REVOKED = "@revoked"
@@ -129,8 +130,6 @@ def _by_certificate(shown: HostKey, found: Sequence[Entry], revoked: Container[s
         return None
     if not shown.certificate:
         return Opinion("uncertified", where="it shows no certificate")
-    from sparkbuild.nodes.ssh import certificates  # noqa: PLC0415 - costs paramiko
-
     problem = certificates.problem(shown.certificate, name.removeprefix("[").partition("]")[0], authorities)
     if problem:
         return Opinion("uncertified", where=problem)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from sparkbuild.core import child
 from sparkbuild.core.errors import NodeError
+from sparkbuild.nodes.ssh import certificates
 from sparkbuild.nodes.ssh.hostkeys import HostKey
 
 _KRL = b"SSHKRL\n\0"  # the first bytes of one
@@ -46,8 +47,6 @@ def _listed(shown: HostKey, content: bytes) -> str | None:
 def _of_certificate(shown: HostKey) -> tuple[str, ...]:
     if not shown.certificate:
         return ()
-    from sparkbuild.nodes.ssh import certificates  # noqa: PLC0415 - costs paramiko
-
     text = base64.b64encode(shown.certificate).decode()
     try:
         return (text, certificates.parsed(shown.certificate).authority)

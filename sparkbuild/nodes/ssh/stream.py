@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 from typing import Protocol
@@ -83,8 +84,6 @@ def _up(channel: Channel, other: socket.socket, down: threading.Thread) -> None:
 
 def _is_closed(other: socket.socket) -> bool:
     """Whether the other end was closed, and not only its sending half."""
-    import select  # noqa: PLC0415 - only for a stream
-
     poll = select.poll()
     poll.register(other, 0)
     return bool(poll.poll(0))

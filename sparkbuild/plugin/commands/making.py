@@ -24,6 +24,7 @@ from sparkbuild.plugin.adapters.misread import HELP
 from sparkbuild.plugin.adapters.options import EVICT, selection
 from sparkbuild.plugin.adapters.runner import runner
 from sparkbuild.plugin.commands.base import FactCommand
+from sparkbuild.plugin.commands.help import of_task
 
 # Groups that nobody means as a whole: what happens then cannot be undone.
 _ONE_BY_ONE = {
@@ -110,8 +111,6 @@ class Making:
         """Whether help is asked of a task; it is given then."""
         asked = next((name for name, options in self._selection() if HELP & options.keys()), "")
         if asked:
-            from sparkbuild.plugin.commands.help import of_task  # noqa: PLC0415 - only when it was asked for
-
             self._command.outstream.write(of_task(asked, self._command.task_list))
         return bool(asked)
 
