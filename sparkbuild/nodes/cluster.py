@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,11 +96,10 @@ class Nodes:
                 self._refuse_open(node)
                 self._agents[node] = LocalAgent(node, self.store(node), self._early, docker=place.docker)
                 return self._agents[node]
-        from sparkbuild.nodes.ssh.agent import SshAgent  # noqa: PLC0415 - costs paramiko
-
-        made = SshAgent(node, self.store(node), self.link(node), python=place.python, docker=place.docker)
+        store, target = self.store(node), self.target(node)
+        agent = self._ssh().agent(node, target, store, python=place.python, docker=place.docker)
         with self._guard:
-            return self._agents.setdefault(node, made)
+            return self._agents.setdefault(node, agent)
 
     def _refuse_open(self, node: str) -> None:
         """Raise NodeError when others may change what lies in a store of this machine. One in the workspace is as open
@@ -146,18 +145,19 @@ class Nodes:
         if self.place(node).connection == "local":
             yield _url("127.0.0.1" if wildcard else host, port)
             return
-        from sparkbuild.nodes.ssh import forward  # noqa: PLC0415 - costs paramiko
-
-        if not forward.is_loopback(host) and self.target(node).is_direct:
-            outside = self.address(node) if wildcard else host
-            if forward.is_open(outside, port):
-                yield _url(outside, port)
-                return
-        inside = "127.0.0.1" if wildcard else host
-        if not forward.is_loopback(host):  # `host` may be a name that the node does not know
-            inside = next(iter(self._listens_on(node, port)), inside)
-        with forward.forwarded(self.link(node), inside, port) as (here, at):
+        target, asked = self.target(node), "" if wildcard else host
+        with self._ssh().door(target, asked, port, lambda: self._listens_on(node, port)) as (here, at):
             yield _url(here, at)
+
+    def forwarded(self, node: str, host: str, port: int) -> AbstractContextManager[tuple[str, int]]:
+        """The address here that leads to `host:port` as a node that is not this machine sees it, while the block runs;
+        carried by its ssh connection. NodeError when its server forwards nothing.
+        """
+        return self._ssh().forwarded(self.target(node), host, port)
+
+    def carried_back(self, node: str, port: int) -> tuple[int, Callable[[], None]]:
+        """A port of a node's 127.0.0.1 that leads to one of this machine's, and what ends that."""
+        return self._ssh().carried_back(self.target(node), port)
 
     def _listens_on(self, node: str, port: int) -> list[str]:
         """[] also where the node does not say."""
@@ -177,18 +177,17 @@ class Nodes:
         self.place(node)
         return self._targets.target(node)
 
-    def link(self, node: str) -> Link:
-        """The ssh connection of a node that is not this machine; made when it is first used."""
-        return self.link_to(self.target(node))
-
     def link_to(self, target: Target) -> Link:
         """The ssh connection to a server; made when it is first used."""
+        return self._ssh().link(target)
+
+    def _ssh(self) -> Network:
         from sparkbuild.nodes.ssh.links import Network  # noqa: PLC0415 - costs paramiko
 
         with self._guard:
             if self._network is None:
                 self._network = Network(str(self.known_hosts))
-            return self._network.link(target)
+            return self._network
 
     def hops(self) -> dict[str, Target]:
         """The jump hosts on the way to nodes that are no nodes themselves, by name."""

@@ -418,7 +418,7 @@ def test_doors(wire: Rack, root: Path) -> None:
 def test_connections_that_come_back(wire: Rack, root: Path) -> None:
     node = wire.nodes[0]
     with reached(root, {"dgx1": place(node)}) as nodes:
-        way = nodes.link("dgx1")
+        way = nodes.link_to(nodes.target("dgx1"))
 
         def answer(channel: Any) -> None:
             channel.sendall(b"from here")
@@ -484,10 +484,10 @@ def test_a_quiet_connection_is_not_taken_for_a_dead_one(
     monkeypatch.setattr(link, "PATIENCE", 1.0)
     with reached(root, {"dgx1": place(wire.nodes[0])}) as nodes:
         nodes.agent("dgx1").call("facts", LOOK)
-        made = nodes.link("dgx1").transport()
+        made = nodes.link_to(nodes.target("dgx1")).transport()
         time.sleep(3)
         assert made.is_active()
-        assert nodes.link("dgx1").transport() is made
+        assert nodes.link_to(nodes.target("dgx1")).transport() is made
 
 
 @pytest.mark.usefixtures("quick")
@@ -514,7 +514,7 @@ def test_a_stop_of_the_run_ends_the_call_but_not_one_that_cleans_up(
     monkeypatch.setattr("sparkbuild.nodes.rpc.agent.cancel", stop)
     with reached(root, {"dgx1": place(node)}) as nodes:
         nodes.agent("dgx1").call("facts", LOOK)
-        made = nodes.link("dgx1").transport()
+        made = nodes.link_to(nodes.target("dgx1")).transport()
         threading.Timer(0.7, stop.stop, args=(signal.SIGINT,)).start()
         began = time.monotonic()
         with pytest.raises(Interrupted):
@@ -524,7 +524,7 @@ def test_a_stop_of_the_run_ends_the_call_but_not_one_that_cleans_up(
         with pytest.raises(Interrupted):
             nodes.agent("dgx1").call("facts", LOOK)
         assert nodes.agent("dgx1").call("facts", LOOK, final=True) == NOTHING
-        assert nodes.link("dgx1").transport() is made, "on the same connection"
+        assert nodes.link_to(nodes.target("dgx1")).transport() is made, "on the same connection"
 
 
 CLIENT = """

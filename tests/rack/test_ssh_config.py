@@ -106,13 +106,13 @@ def test_a_proxy_goes_on_when_the_run_is_told_to_stop(
     config(home, f"HostName {node.address}", f"ProxyCommand python3 {tmp_path}/pipe.py %h %p")
     with reached(root, {"dgx1": place(node, address="")}) as nodes:
         assert nodes.agent("dgx1").call("facts", LOOK) == NOTHING
-        made = nodes.link("dgx1").transport()
+        made = nodes.link_to(nodes.target("dgx1")).transport()
         child._stop_all()
         stop.stop(signal.SIGINT)
         with pytest.raises(Interrupted):
             nodes.agent("dgx1").call("facts", LOOK)
         assert nodes.agent("dgx1").call("facts", LOOK, final=True) == NOTHING, "a lane is taken down over it"
-        assert nodes.link("dgx1").transport() is made
+        assert nodes.link_to(nodes.target("dgx1")).transport() is made
 
 
 def running(folder: Path) -> bool:

@@ -34,12 +34,6 @@ class LocalAgent(NodeAgent):
         """See NodeAgent."""
         return self._early.asked(verb, question) if self._early else None
 
-    def close(self) -> None:
-        """See NodeAgent."""
-        super().close()
-        if self._early:
-            self._early.close()
-
     def started(self, *, final: bool) -> AgentProcess:
         """See NodeAgent."""
         early = self._early.take() if self._early else None

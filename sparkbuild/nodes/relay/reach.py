@@ -83,17 +83,13 @@ class Ways:
 
     def _carried_back(self, node: str, port: int) -> int:
         """A port of the node's 127.0.0.1 that leads to one of this machine's."""
-        from sparkbuild.nodes.ssh.reverse import carried_back  # noqa: PLC0415 - costs paramiko
-
-        there, undo = carried_back(self._nodes.link(node), port)
+        there, undo = self._nodes.carried_back(node, port)
         self._open.callback(undo)
         return there
 
     def _door(self, giver: str, port: int) -> tuple[str, int]:
         """A port of this machine that leads to one of the giver's 127.0.0.1."""
-        from sparkbuild.nodes.ssh.forward import forwarded  # noqa: PLC0415 - costs paramiko
-
-        return self._open.enter_context(forwarded(self._nodes.link(giver), LOOPBACK, port))
+        return self._open.enter_context(self._nodes.forwarded(giver, LOOPBACK, port))
 
 
 def _place(host: str, port: int) -> Place:

@@ -82,7 +82,7 @@ def test_one_that_was_asked_ends_with_its_command(runs: list[Run], tmp_path: Pat
     again = run(runs, tmp_path)
     if taken:
         again.answer()
-    again.agent.close()
+    again.early.close()
     until(lambda: not is_alive(again.pid))
 
 
