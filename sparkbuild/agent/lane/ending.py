@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import read_json
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
-from sparkbuild.agent.lane.records import in_docker
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.machine.system import number, text
 from sparkbuild.agent.wire.printable import one_line
@@ -33,7 +33,7 @@ def of_process(record: LaneRecord, store: str) -> str:
     path = os.path.join(store, f"{record['log']}.end")
     deadline = time.monotonic() + NOTING
     # it is gone a moment before its keeper has noted how
-    while not os.path.exists(path) and time.monotonic() < deadline and procs.marked(f"SPARKBUILD_LANE={record['log']}"):
+    while not os.path.exists(path) and time.monotonic() < deadline and procs.marked(records.mark(record["log"])):
         time.sleep(0.02)
     noted = read_json(path) or {}
     code = noted.get("code")
@@ -80,7 +80,7 @@ def _signal(code: int) -> str:
 
 def log_end(store: str, docker: str, record: LaneRecord, count: int) -> list[str]:
     """At most `count` lines; none of a log that is gone. `docker`: the engine's socket, "" for the usual one."""
-    if not in_docker(record):
+    if not records.in_docker(record):
         return _of_file(os.path.join(store, record["log"]), count)
     try:
         return list(Dockerd(docker or SOCKET).logs(record["container"], tail=count))

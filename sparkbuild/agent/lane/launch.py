@@ -15,6 +15,7 @@ from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.lane import ports, records, stop
 from sparkbuild.agent.lane.ending import oom_kills
+from sparkbuild.agent.lane.marked import MARK
 from sparkbuild.agent.lane.uses import note_served
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -131,12 +132,11 @@ def check_port(request: Request) -> None:
 
 def _start(request: LaunchRequest, store: str, log: str) -> LaneRecord:
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    env |= request["env"]
-    name, _, value = records.mark(log).partition("=")
-    env[name] = value
+    env |= {**request["env"], MARK: log}
     go_read, go_write = os.pipe()
     told_read, told_write = os.pipe()
-    _make(store, log)
+    with Held(os.path.join(store, os.path.dirname(log))) as held:
+        os.close(held.create(os.path.basename(log), 0o600))  # for the lane's user alone: there may be prompts in it
     try:
         process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
             [sys.executable, "-I", "-S", "-c", _KEEPER, _ROOT, os.path.join(store, log), str(go_read), str(told_write)],
@@ -170,40 +170,17 @@ def _start(request: LaunchRequest, store: str, log: str) -> LaneRecord:
 
 def record_of(request: Request) -> LaneRecord:
     """The record of a launch, as far as that is the same whatever is launched."""
+    # by name, since the request may hold secrets
     return {
-        "format": records.LANE_FORMAT,
-        "recipe": request["recipe"],
-        "launch": request["launch"],
-        "rank": request["rank"],
-        "world_size": request["world_size"],
-        "key": request["key"],
-        "parts": request["parts"],
-        "container": "",
-        "pid": 0,
-        "start_ticks": 0,
-        "boot_id": procs.boot_id(),
-        "argv": request["argv"],
-        "uses": request.get("uses", []),
-        "host": request["host"],
-        "port": request["port"],
-        "model_id": request["model_id"],
-        "protect": request.get("protect", False),
-        "lock": request.get("lock", ""),
-        "log": "",
-        "launched_at": time.time(),
-        "launched_uptime": records.uptime(),
-        "ready": None,
-        "gates": None,
-        "served_at": None,
-        "stopped_at": None,
-    }
-
-
-def _make(store: str, log: str) -> None:
-    """The log, for the lane's user alone: there may be prompts of people in it."""
-    folder, name = os.path.split(os.path.join(store, log))
-    with Held(folder) as held:
-        os.close(held.create(name, 0o600))
+        "format": records.LANE_FORMAT, "recipe": request["recipe"], "launch": request["launch"],
+        "rank": request["rank"], "world_size": request["world_size"], "key": request["key"],
+        "parts": request["parts"], "argv": request["argv"], "uses": request.get("uses", []),
+        "host": request["host"], "port": request["port"], "model_id": request["model_id"],
+        "protect": request.get("protect", False), "lock": request.get("lock", ""),
+        "container": "", "pid": 0, "start_ticks": 0, "boot_id": procs.boot_id(), "log": "",
+        "launched_at": time.time(), "launched_uptime": records.uptime(),
+        "ready": None, "gates": None, "served_at": None, "stopped_at": None,
+    }  # fmt: skip
 
 
 def _told(descriptor: int) -> int:

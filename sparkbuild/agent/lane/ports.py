@@ -8,6 +8,7 @@ from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
 from sparkbuild.agent.docker.ours import lanes, name_of
 from sparkbuild.agent.lane import records
 from sparkbuild.agent.machine import procs
+from sparkbuild.agent.machine.system import text
 from sparkbuild.agent.wire.lanelabels import PORT, RECIPE, STORE, is_of_another
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def container_of(store: str, holder: Holder, port: int, socket: str) -> dict[str
         running = [entry for entry in lanes(engine, engine.containers(RECIPE)) if entry.get("State") == "running"]
     except DockerdError:
         return {}
-    group = _group(holder["pid"])
+    group = text(f"/proc/{holder['pid']}/cgroup")  # docker's control groups have the container's id in their names
     for entry in running:
         labels = entry.get("Labels") or {}
         is_holder = entry["Id"] in group if holder["pid"] else labels.get(PORT) == str(port)
@@ -54,12 +55,3 @@ def container_of(store: str, holder: Holder, port: int, socket: str) -> dict[str
             is_foreign = is_of_another(labels.get(STORE, ""), store)
             return {"container": name_of(entry), "lane": "" if is_foreign else labels[RECIPE]}
     return {}
-
-
-def _group(pid: int) -> str:
-    """The control groups of a process; docker's have the container's id in their names."""
-    try:
-        with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
