@@ -116,7 +116,13 @@ def who(record: LaneRecord) -> str:
     return f"process {record['pid']}"
 
 
-def foreign(box: Box, node: str) -> str:
+def not_ours(node: str, boxes: Iterable[Box] | None, lanes: Iterable[ProcessLane] | None) -> list[str]:
+    """What runs on a node of other stores' lanes, as containers and as processes, in words."""
+    texts = [_foreign(box, node) for box in boxes or ()]
+    return texts + [process_elsewhere(lane, node) for lane in lanes or ()]
+
+
+def _foreign(box: Box, node: str) -> str:
     """A container of another store, in words: whose it is."""
     by = f", launched by {box['by']}" if box.get("by") else ""
     return (

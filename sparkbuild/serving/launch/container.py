@@ -102,6 +102,11 @@ def entrypoint(spec: LaneSpec, baked: Sequence[str], argv: Sequence[str]) -> lis
     return None
 
 
+def way_out(node: str, name: str) -> str:
+    """The commands that free the name of a container that is not ours."""
+    return f"on {node}: docker rename {name} {name}-old, or docker rm -f {name} when it is yours to end"
+
+
 def _program(word: str) -> str:
     """A word of a command without its folder; python3.12 and python are one program."""
     name = os.path.basename(word.rstrip("/")) or word

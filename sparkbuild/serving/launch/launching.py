@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import threading
 import time
 import uuid
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkbuild.agent.wire.lanelabels import CREATED
 from sparkbuild.agent.wire.lanes import PREPARE, LaneAsk, PrepareAsk, PrepareResult
 from sparkbuild.agent.wire.nodes import PreflightAsk
-from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.agent.wire.records import LaneRecord
 from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
@@ -30,8 +28,8 @@ from sparkbuild.serving.launch.elsewhere import Elsewhere
 from sparkbuild.serving.launch.hold import operator
 from sparkbuild.serving.launch.mounted import Mounted
 from sparkbuild.serving.launch.render import Launch, Rank
-from sparkbuild.serving.launch.runtime import Order, ProcessRuntime, Runtime
-from sparkbuild.serving.ranks import LaneSeen, Seen, ranks_of
+from sparkbuild.serving.launch.runtime import Order, start_process
+from sparkbuild.serving.ranks import LaneSeen, ranks_of
 from sparkbuild.workspace.toml.tomlfile import located
 
 if TYPE_CHECKING:
@@ -48,13 +46,15 @@ class Launcher:
         self._guard = threading.Lock()
         self._mounted = Mounted(nodes.agent)
 
-    def _runtime(self, name: str) -> Runtime:
-        """How a rank is started. A third way is a new file and a line here."""
-        if name == "docker":
-            from sparkbuild.serving.launch.dockerruntime import DockerRuntime  # noqa: PLC0415 - loads docker-py, 170 ms
+    def _start(self, order: Order, run: Run) -> LaneRecord:
+        """Start one rank; one that fails to start leaves nothing that runs. A third runtime is a new file and a line
+        here.
+        """
+        if order.goal.spec.runtime == "docker":
+            from sparkbuild.serving.launch.dockerruntime import start_container  # noqa: PLC0415 - docker-py, 170 ms
 
-            return DockerRuntime(self._nodes.docker)
-        return ProcessRuntime()
+            return start_container(self._nodes.docker(order.rank.node).api, order, run)
+        return start_process(order, run)
 
     def is_plain(self, goal: Goal) -> bool:
         """One process on this machine: there is nothing to ask of other nodes or of docker."""
@@ -122,7 +122,7 @@ class Launcher:
         """What a launch would fail of. Asks the nodes about what the launch needs of them."""
         seen = ranks_of(goal, fact)
         replaces = any(rank.alive for rank in seen)
-        refusals = preflight.refusals(goal, seen, replaces=replaces) + port_taken(goal, seen)
+        refusals = preflight.refusals(goal, seen, replaces=replaces)
         refusals += self.elsewhere(goal, fact).refusals(goal)
         launches = self.launches(goal)
         spec: LaneSpec = goal.spec
@@ -163,9 +163,7 @@ class Launcher:
         if self.is_plain(goal):
             return
         facts = self.facts(goal, again=True)
-        hopeless = preflight.before_stop(goal.spec, self.launches(goal), facts)
-        if hopeless:
-            raise refused(goal, hopeless)
+        refuse(goal, preflight.before_stop(goal.spec, self.launches(goal), facts))
         reasons = preflight.consistency(goal.spec, facts)
         if reasons:
             raise SparkbuildError(
@@ -186,7 +184,6 @@ class Launcher:
         by = operator()
         run.report(Progress("launch"))
         folders = self._prepare(goal, launches, number, run)
-        runtime = self._runtime(goal.spec.runtime)
         orders = {
             rank.node: Order(goal, rank, launch, number, folders[rank.node]["secrets"], by) for rank, launch in launches
         }
@@ -197,7 +194,7 @@ class Launcher:
 
         def start(node: str) -> LaneRecord:
             check()
-            record = runtime.start(orders[node], run)
+            record = self._start(orders[node], run)
             started.append(node)
             return record
 
@@ -214,7 +211,8 @@ class Launcher:
         in_files = spec.runtime == "docker"
         if self.is_plain(goal) or (not goal.inputs and not (in_files and spec.secrets)):
             return dict.fromkeys(goal.nodes, PrepareResult(files="", secrets=""))
-        files = {item.path.removeprefix(f"{spec.folder}/"): self._read(item.path) for item in goal.inputs}
+        contents = {item.path: (Path(self._root) / item.path).read_bytes() for item in goal.inputs}
+        files = {path.removeprefix(f"{spec.folder}/"): b64encode(data).decode() for path, data in contents.items()}
         secrets = {rank.node: launch.secrets if in_files else {} for rank, launch in launches}
 
         def prepare(node: str) -> PrepareResult:
@@ -223,9 +221,6 @@ class Launcher:
             return run.call(node, PREPARE, ask)
 
         return everywhere(goal.nodes, prepare)
-
-    def _read(self, path: str) -> str:
-        return base64.b64encode((Path(self._root) / path).read_bytes()).decode()
 
 
 def new_number() -> str:
@@ -245,20 +240,10 @@ def refuse_pending(goal: Goal, launches: tuple[tuple[Rank, Launch], ...]) -> Non
         )
 
 
-def port_taken(goal: Goal, seen: tuple[Seen, ...]) -> list[str]:
-    """Who holds the port, said before anything is built: a program would find out when it is launched, and a container
-    would be taken for the one that answers there. What is left of this very lane is removed before.
-    """
-    head, spec = seen[0], goal.spec
-    holder = head.fact.get("port_holder")
-    if not holder or any(box["state"] != CREATED for box in head.fact.get("left") or ()):
-        return []
-    if not holder["pid"]:
-        return [f"port {spec.port} on {head.node} is in use by a process of another user"]
-    by = f"process {holder['pid']} of {holder['user'] or 'another user'}: {one_line(holder['command'], 200)}"
-    lane = holder.get("lane")
-    who = f"lane {lane} ({by}): doit stop:{lane}" if lane else f"{by}; stop it, or set another serve.port in the recipe"
-    return [f"port {spec.port} on {head.node} is held by {who}"]
+def refuse(goal: Goal, reasons: list[str]) -> None:
+    """Raise when there are any."""
+    if reasons:
+        raise refused(goal, reasons)
 
 
 def refused(goal: Goal, reasons: list[str]) -> SparkbuildError:
