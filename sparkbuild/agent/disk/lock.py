@@ -21,11 +21,8 @@ def locked(path: str, what: str) -> Iterator[None]:
     fd = locking(path)
     try:
         if not try_take(fd):
-            raise AgentError(
-                f"{what} is being worked on by another process on this node",
-                where=path,
-                next="wait for it, then run again",
-            )
+            text = f"{what} is being worked on by another process on this node"
+            raise AgentError(text, where=path, next="wait for it, then run again")
         yield
     finally:
         os.close(fd)

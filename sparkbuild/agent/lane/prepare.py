@@ -85,15 +85,10 @@ def _files(folder: str, name: str, encoded: dict[str, str]) -> str:
 
 def _files_in(held: Held, name: str) -> set[str]:
     """All that is below a folder and is none itself."""
-    files: set[str] = set()
     here = held.lstat(name)
-    if here is None:
-        return files
-    if not stat.S_ISDIR(here.st_mode):
-        return {name}
-    for inner in held.listdir(name):
-        files |= _files_in(held, f"{name}/{inner}")
-    return files
+    if here is None or not stat.S_ISDIR(here.st_mode):
+        return {name} if here else set()
+    return {file for inner in held.listdir(name) for file in _files_in(held, f"{name}/{inner}")}
 
 
 def _put(data: bytes, file: IO[bytes]) -> None:
