@@ -16,9 +16,7 @@ from sparkbuild.nodes.ask import look_everywhere
 
 
 class RankFact(LaneMore, total=False):
-    """A LaneFact; or why nothing is known of the rank: its node is `unreachable`, or could not look, and then there is
-    a `problem` and no `alive`.
-    """
+    """A LaneFact; or why nothing is known: its node is `unreachable`, or has a `problem` in looking, and no `alive`."""
 
     record: LaneRecord | None
     alive: bool

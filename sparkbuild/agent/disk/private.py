@@ -12,9 +12,7 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 
 def private(path: str, what: str) -> Held:
-    """A folder that is this user's alone, in a place where everybody may write; made when it is not there;
-    `what` it is, for a message.
-
+    """A folder of this user alone where everybody may write, made when it is not there; `what` it is, for a message.
     AgentError when somebody else was there first: what is in it may lead anywhere, and be read by anybody.
     """
     above, _, name = path.rpartition("/")

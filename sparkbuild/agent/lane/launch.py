@@ -56,9 +56,7 @@ def run(request: LaunchRequest, reporter: Reporter) -> Recorded:
 
 @contextmanager
 def place_for(request: Request, reporter: Reporter) -> Iterator[str]:
-    """While the block writes the record of a new launch: nothing of the last one runs, the port is free, and nobody
-    else launches in this store. Gives the lane's folder.
-    """
+    """While the block writes a launch's record: nothing of the last runs, the port is free, no other begins."""
     store, recipe = request["store"], request["recipe"]
     folder = records.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
@@ -100,9 +98,7 @@ def _one_at_a_time(store: str) -> Iterator[None]:
 
 
 def check_port(request: Request) -> None:
-    """Refuse when the port is held, naming the holder and, when it is one of ours, its lane: one that was launched and
-    does not listen yet, too.
-    """
+    """Refuse when the port is held, or a lane was launched on it that does not listen yet, naming who it is."""
     store, port = request["store"], request["port"]
     if not port:
         return

@@ -118,9 +118,8 @@ def _see_containers(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> No
 
 
 def _others(query: Query, by_recipe: Mapping[str, LaneRecord], shelf: Shelf | None) -> tuple[list[str], list[Box]]:
-    """Other lanes that hold this node: a node serves one. Docker is asked wherever we may: whatever this lane runs in,
-    others may be in containers. The second are those that were launched from another store, of the same recipe even:
-    this store's operator cannot stop them.
+    """Other lanes that hold this node, by whatever they run in; and the containers of those of another store, be it of
+    the same recipe: this store's operator cannot stop them.
     """
     store, recipe = query["store"], query["recipe"]
     others = {name: record for name, record in by_recipe.items() if name != recipe}

@@ -1,6 +1,4 @@
-"""Lanes that run as processes here and that no record of this store names: launched from another store, by this user
-or, when we are root, by any. Each launch marks its processes, so that they are found by that alone.
-"""
+"""Lanes that run as processes here and that no record of this store names, found by the mark of their launches."""
 
 from __future__ import annotations
 
@@ -45,18 +43,14 @@ def unrecorded(store: str, logs: Collection[str], glance: procs.Glance) -> list[
 
 
 def wants(lane: ProcessLane, port: int, glance: procs.Glance) -> bool:
-    """Whether a lane listens on a port, or one of its processes was started to: an engine may take minutes to get
-    there, and the first process is what keeps the log until then.
-    """
+    """Whether a lane listens on a port, or one of its processes was started to: that may take an engine minutes."""
     pids = next((pids for pids in glance.marks(MARK).values() if lane["pid"] in pids), {lane["pid"]})
     # as a word of its command line; those of `--port=8000` and `0.0.0.0:8000` count apart
     return port in lane["ports"] or any(str(port) in re.split("[=:\0]", text(f"/proc/{pid}/cmdline")) for pid in pids)
 
 
 def strangers(glance: procs.Glance, ours: Collection[int] = ()) -> dict[int, str]:
-    """Ports that people other than us listen on, for others than this machine; who that is, in words. What these
-    processes are may not be read; an engine is among them, or not. `ours`: ports that are explained already.
-    """
+    """Ports that people other than us listen on, not for this machine alone, less `ours`; who that is, in words."""
     me = os.geteuid()
     by_port = {}
     for port, sockets in sorted(glance.listening().items()):

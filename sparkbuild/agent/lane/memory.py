@@ -15,9 +15,7 @@ _MIB = 1 << 20
 
 
 def held(store: str, recipe: str, docker: str) -> int:
-    """Bytes, 0 when it does not run or does not let itself be measured: its processes' or its container's, and what
-    these hold of a GPU, which on a machine of shared memory is memory like any other.
-    """
+    """Bytes of its processes or its container, and of a GPU's memory; 0 when it does not run or cannot be measured."""
     record = records.record(store, recipe)
     if record is None:
         return 0

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def launched_on(by_recipe: Mapping[str, LaneRecord], recipe: str, port: int) -> Holder | None:
-    """Another lane of this store that was launched on a port, lives and does not listen yet, as `named` tells a holder.
-    A container is told as what holds its node.
-    """
+    """Another lane of this store, of processes, that was launched on a port and does not listen yet."""
     for name, record in by_recipe.items():
         if name != recipe and record["port"] == port and not records.in_docker(record) and records.alive(record):
             pid = record["pid"]
@@ -37,10 +35,8 @@ def named(store: str, holder: Holder, port: int, socket: str) -> Holder:
 
 
 def container_of(store: str, holder: Holder, port: int, socket: str) -> dict[str, str]:
-    """{"container": name, "lane": recipe} of the living container of a lane that holds a port, {} when it is none's.
-    `lane` is "" for a lane of another store, which is not ours to stop.
-
-    A process is known by its control group; one that is hidden, by the port that the container's label names.
+    """The living container of a lane that holds a port: {"container": name, "lane": recipe, "" for one of another
+    store}. A process is known by its control group; one that is hidden, by the port that the container's label names.
     """
     try:
         engine = Dockerd(socket or SOCKET)

@@ -96,9 +96,7 @@ def _put(data: bytes, file: IO[bytes]) -> None:
 
 
 def _base(store: str, recipe: str) -> tuple[str, str]:
-    """Where the secrets of one recipe lie in memory: this user's folder, and a name in it. The store tells two
-    workspaces on one node apart.
-    """
+    """Where the secrets of a recipe lie in memory: this user's folder, and a name in it that the store is part of."""
     return os.path.join(MEMORY, f"sparkbuild-{os.geteuid()}"), f"{recipe}-{store_id(store)}"
 
 

@@ -21,9 +21,7 @@ _PIECE = 192 << 10
 
 
 def run(request: TokenizerRequest, reporter: Reporter) -> TokenizerResult:
-    """See TOKENIZER. Emits {"event": "piece", "name", "data": base64}, in order. Error, kind "config": there is none at
-    that path.
-    """
+    """See TOKENIZER. Emits {"event": "piece", "name", "data": base64}, in order."""
     path = request["path"]
     folder, names = os.path.split(path)[0], [os.path.basename(path)]
     if os.path.isdir(path):

@@ -1,6 +1,4 @@
-"""Records of lanes that cannot be gone by: another user's, and what is no record. One of them is a row of its own, and
-keeps nobody from seeing the others.
-"""
+"""Records of lanes that cannot be gone by, another user's or none: each is a row, and hides no other."""
 
 from __future__ import annotations
 

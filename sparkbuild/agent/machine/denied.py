@@ -58,9 +58,7 @@ def folder_for_us(path: str) -> str:
 
 
 def others_in(store: str) -> list[str]:
-    """Who else has lanes or staged data in a store, in words: whose it is, and since when. What may not be looked into
-    may hold anything: its owner has something there.
-    """
+    """Who else has lanes or staged data in a store, and since when, in words. What is closed to us counts as theirs."""
     by_owner: dict[int, tuple[str, float]] = {}
     for name, what in (("lanes", "lanes"), (STAGED_INDEX, "staged data")):
         folder = os.path.join(store, name)

@@ -99,9 +99,7 @@ def _image_labels(api: Any, image: str) -> dict[str, str] | None:
 
 
 def stop(api: Any, container_id: str, grace: float) -> bool:
-    """Stop a container, gently first; True when it had to be killed. One that was never started is removed, one that
-    is gone already is fine.
-    """
+    """Stop a container, gently first; True when it had to be killed. One that was never started is removed."""
     try:
         state = api.inspect_container(container_id)["State"]
         if state["Status"] == CREATED:

@@ -37,9 +37,8 @@ def alone(node: str) -> Fabric:
 
 
 def choose(cluster: str, wanted: str, facts: Mapping[str, NodeSeen]) -> tuple[Fabric, ...]:
-    """The fabric of a cluster from what its nodes said ("interfaces", "hcas"), in rank order.
-
-    `wanted` is the cluster's `fabric`, "" when it has none. Raises ConfigError when there is not exactly one answer.
+    """The fabric of a cluster from what its nodes said, in rank order; `wanted` is the cluster's `fabric`, if it has
+    one. Raises ConfigError when there is not exactly one answer.
     """
     if len(facts) == 1 and not wanted:
         return (alone(next(iter(facts))),)

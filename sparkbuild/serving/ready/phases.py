@@ -1,7 +1,4 @@
-"""What a starting engine's log says of how far it is: weights loaded, compiling, warming up. Pure.
-
-Patterns are those of vLLM, SGLang and llama.cpp as their public logs show them; a line that fits none says nothing.
-"""
+"""How far a starting engine is, by the public logs of vLLM, SGLang and llama.cpp: weights loaded, warming up. Pure."""
 
 from __future__ import annotations
 
