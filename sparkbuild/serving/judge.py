@@ -77,13 +77,9 @@ def _broken(seen: tuple[Seen, ...]) -> bool:
     """Some ranks live and some do not, or they are of different launches: together they serve nothing."""
     launches = {rank.recorded.get("launch") for rank in seen}
     # one rank that was started again may have its gates run again; of several, the others do not know it any more
-    again = bool(_again(seen)) and len(seen) > 1
+    again = len(seen) > 1 and any(rank.alive and rank.fact.get("again") for rank in seen)
     frozen = any(rank.alive and rank.fact.get("frozen") for rank in seen)
     return not all(rank.alive for rank in seen) or len(launches) > 1 or again or frozen
-
-
-def _again(seen: tuple[Seen, ...]) -> list[str]:
-    return [rank.fact["again"] for rank in seen if rank.alive and rank.fact.get("again")]
 
 
 def _reasons(goal: Goal, seen: tuple[Seen, ...], last: Made | None) -> list[Reason]:
@@ -146,19 +142,18 @@ def _in_the_way(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
     reasons = []
     for rank in seen:
         place = f" on {rank.node}" if len(seen) > 1 else ""
-        holder = rank.fact.get("port_holder") if rank.number == 0 else None
-        if holder and holder.get("container") and holder.get("lane") == goal.spec.recipe:
-            holder = None  # it is named below: a launch removes it
-        if holder:
+        holder = rank.fact.get("port_holder")
+        holds = holder.get("lane") if holder else None
+        # a container of this very lane is named below: a launch removes it
+        if holder and rank.number == 0 and not (holder.get("container") and holds == goal.spec.recipe):
             by = f"process {holder['pid']} of {holder['user']}" if holder["pid"] else holder["command"]
             if holder.get("container"):
                 by = f"container {holder['container']}"
-            if holder.get("lane"):
-                by = f"lane {holder['lane']} ({by}): doit stop:{holder['lane']}"
+            if holds:
+                by = f"lane {holds} ({by}): doit stop:{holds}"
             reasons.append(Reason("port", f"port {goal.spec.port}{place} is held by {by}"))
-        reasons += [
-            Reason("occupied", f"{rank.node} serves lane {other}: doit stop:{other}") for other in _others(rank)
-        ]
+        others = [name for name in rank.fact.get("others") or () if name != holds]  # that one is named above
+        reasons += [Reason("occupied", f"{rank.node} serves lane {name}: doit stop:{name}") for name in others]
         not_our = not_ours(rank.node, rank.fact.get("foreign"), rank.fact.get("elsewhere"))
         reasons += [Reason("occupied", text) for text in not_our]
         reasons += [Reason("unread", f"{rank.node}: {unread['text']}") for unread in rank.fact.get("unread") or ()]
@@ -170,13 +165,6 @@ def _in_the_way(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
             text = f"a container of an earlier launch is left{place} and will be removed: {text}"
             reasons.append(Reason("left", text, remark=True))
     return reasons
-
-
-def _others(rank: Seen) -> list[str]:
-    """Lanes that hold the node; one that also holds the port was named already."""
-    holder = rank.fact.get("port_holder")
-    lane = holder.get("lane") if holder else None
-    return [name for name in rank.fact.get("others") or () if name != lane]
 
 
 def _gone(seen: tuple[Seen, ...]) -> Reason:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sparkbuild.agent.docker.ours import is_frozen, not_serving
 from sparkbuild.agent.lane import ports, records
@@ -80,24 +80,18 @@ def _see_living(fact: LaneFact, record: LaneRecord, glance: procs.Glance) -> set
     if fact.get("again"):
         fact["problem"] = fact["again"]
     elif fact["listening"]:
-        answered = answers(record, listener.addresses(record["port"], glance))
-        fact["answers"] = answered["answers"]
-        if answered["answers"]:
-            fact["served_ids"] = answered["served_ids"]
-        else:
-            fact["problem"] = answered["problem"]
+        fact.update(cast("LaneFact", answers(record, listener.addresses(record["port"], glance))))
     return pids
 
 
 def _how_it_ended(fact: LaneFact, record: LaneRecord, query: Query) -> str:
     state = fact.get("state", "")
-    if record.get("stopped_at") is not None:
+    if record.get("stopped_at") is not None or (in_docker(record) and not state):
         return state
     if in_docker(record):
-        return of_container(record["container"], state, query.get("docker", "")) if state else state
-    return (
-        of_process(record, query["store"]) if record.get("boot_id") == procs.boot_id() else "this node was booted since"
-    )
+        return of_container(record["container"], state, query.get("docker", ""))
+    is_of_this_boot = record.get("boot_id") == procs.boot_id()
+    return of_process(record, query["store"]) if is_of_this_boot else "this node was booted since"
 
 
 def _see_containers(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:

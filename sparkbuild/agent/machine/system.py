@@ -50,7 +50,7 @@ def memory(content: str) -> Memory:
     rows = (line.partition(":") for line in content.splitlines())
     values = {key: int(number(value.strip().partition(" ")[0])) * 1024 for key, _, value in rows}
     total = values.get("MemTotal", 0)
-    return {"total": total, "available": values.get("MemAvailable", 0), "swap_total": values.get("SwapTotal", 0)}
+    return {"total": total, "available": values.get("MemAvailable", 0)}
 
 
 def names() -> tuple[str, list[str]]:

@@ -41,7 +41,6 @@ class Memory(TypedDict):
 
     total: int
     available: int
-    swap_total: int
 
 
 class System(TypedDict):
@@ -95,8 +94,6 @@ class Interface(TypedDict):
     name: str
     up: bool
     speed_mbit: int
-    mtu: int
-    mac: str
     addresses: list[str]
 
 

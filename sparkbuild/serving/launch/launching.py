@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-import uuid
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -84,14 +82,17 @@ class Launcher:
         """Every rank with its exact argv and environment. Raises ConfigError for what the recipe has wrong."""
         spec: LaneSpec = goal.spec
         secrets = read_secrets(self._root, spec.secrets, f"{spec.folder}/recipe.toml")
-        if self.is_plain(goal):
-            fabrics: tuple[fabric.Fabric, ...] = (fabric.alone(goal.nodes[0]),)
-        else:
+        fabrics: tuple[fabric.Fabric, ...] = (fabric.alone(goal.nodes[0]),)
+        if not self.is_plain(goal):
             fabrics = fabric.choose(spec.cluster, spec.fabric, self.facts(goal, again=again))
         launches = []
         manifests = self._mounted.of(goal)
         for number, (node, place) in enumerate(zip(goal.nodes, fabrics, strict=True)):
             store = self._nodes.store(node)
+            if self.is_plain(goal):  # the workspace itself for a process of this machine
+                files = os.path.join(self._root, spec.folder)
+            else:
+                files = os.path.join(store, "lanes", spec.recipe, lane.files_folder(goal.inputs)) if goal.inputs else ""
             rank = Rank(
                 node=node,
                 rank=number,
@@ -100,7 +101,7 @@ class Launcher:
                 host=self._nodes.address(node),
                 head=fabrics[0].address,
                 fabric=place,
-                files=self._files(goal, store),
+                files=files,
             )
             try:
                 launch = render.launch(spec, rank, secrets, manifests.get(node))
@@ -110,13 +111,6 @@ class Launcher:
                 container.entrypoint(spec, spec.image_entrypoint, launch.argv)
             launches.append((rank, launch))
         return tuple(launches)
-
-    def _files(self, goal: Goal, store: str) -> str:
-        """Where a rank finds the recipe's files: the workspace itself for a process of this machine."""
-        spec: LaneSpec = goal.spec
-        if self.is_plain(goal):
-            return os.path.join(self._root, spec.folder)
-        return os.path.join(store, "lanes", spec.recipe, lane.files_folder(goal.inputs)) if goal.inputs else ""
 
     def problems(self, goal: Goal, fact: LaneSeen) -> list[str]:
         """What a launch would fail of. Asks the nodes about what the launch needs of them."""
@@ -221,11 +215,6 @@ class Launcher:
             return run.call(node, PREPARE, ask)
 
         return everywhere(goal.nodes, prepare)
-
-
-def new_number() -> str:
-    """The name of a new launch, the same on all of its ranks."""
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 
 
 def refuse_pending(goal: Goal, launches: tuple[tuple[Rank, Launch], ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -20,10 +21,11 @@ from sparkbuild.core.run import Progress, Run
 from sparkbuild.serving import judge, places
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.launch.hold import held
-from sparkbuild.serving.launch.launching import Launcher, new_number, refuse, refused
+from sparkbuild.serving.launch.launching import Launcher, refuse, refused
 from sparkbuild.serving.launch.preflight import port_taken, refusals
 from sparkbuild.serving.launch.stop import failure, stop_lane
 from sparkbuild.serving.ranks import LaneSeen, fact_of, ranks_of
+from sparkbuild.serving.ready import readiness
 from sparkbuild.serving.ready.watching import TOGETHER, Watches
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ class Maker:
             if goal.spec.runtime == "docker":  # what was stopped held the port, or hid who does
                 refuse(goal, port_taken(goal, ranks_of(goal, launcher.look(goal))))
         started: list[str] = []
-        number = new_number()
+        number = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:8]}"  # the same on all ranks
         places.note(self._root, goal.spec.recipe, goal.nodes)
         try:
             record = launcher.start(goal, run, number, started, check)
@@ -138,8 +140,6 @@ class Maker:
             )
 
     def _ready(self, goal: Goal, record: LaneRecord, run: Run) -> LaneRecord:
-        from sparkbuild.serving.ready import readiness  # noqa: PLC0415 - http.client, 10 ms; a plan waits for no lane
-
         door = partial(self._nodes.door, goal.nodes[0], record["host"], record["port"])
         ready = readiness.wait(goal.spec, goal.nodes, record, door, run)
         text = f"first token after {ready['ttft'] * 1000:.0f} ms: {ready['text']!r}"

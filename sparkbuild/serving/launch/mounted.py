@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 
-from sparkbuild.agent.wire.staging.exports import EXPORT, ExportAsk, Mount
+from sparkbuild.agent.wire.staging.exports import EXPORT, ExportAsk
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Agent
 from sparkbuild.nodes.ask import look_everywhere
@@ -43,11 +43,10 @@ class Mounted:
                 nodes = [node for node in goal.nodes if (node, name) in keys]
                 for node, fact in look_everywhere(self._agent, EXPORT, dict.fromkeys(nodes, query)).items():
                     if "mounts" in fact and fact["key"] == keys[node, name]:
-                        known[node][name] = tuple(map(_bind, fact["mounts"]))
+                        known[node][name] = tuple(
+                            Bind(mount["source"], os.path.normpath(mount["target"]), read_only=mount["read_only"])
+                            for mount in fact["mounts"]
+                        )
             with self._guard:
                 self._known[goal.target] = known
         return known
-
-
-def _bind(mount: Mount) -> Bind:
-    return Bind(mount["source"], os.path.normpath(mount["target"]), read_only=mount["read_only"])
