@@ -52,7 +52,6 @@ def _asked(gate: Gate, base_url: str, model_id: str) -> GateResult:
 
 
 def _failure(results: Sequence[GateResult], base_url: str, model_id: str) -> GateError:
-    """The error that names every gate that failed."""
     failed = [result for result in results if not result.ok]
     answers = [f"{result.id}: {result.message}\n  answer: {result.answer or '(none)'}" for result in failed]
     error = GateError(

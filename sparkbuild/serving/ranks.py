@@ -121,7 +121,6 @@ def not_ours(node: str, boxes: Iterable[Box] | None, lanes: Iterable[ProcessLane
 
 
 def _foreign(box: Box, node: str) -> str:
-    """A container of another store, in words: whose it is."""
     by = f", launched by {box['by']}" if box.get("by") else ""
     return (
         f"container {box['name']} ({box['id'][:12]}) on {node} is of lane {box['recipe']} of another store"

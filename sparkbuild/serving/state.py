@@ -200,7 +200,6 @@ def _text(node: str, silent: Silence) -> str:
 
 
 def _unrecorded(rank: Seen) -> list[str]:
-    """Containers of the recipe that live on a node, and that no record names."""
     living = [box for box in rank.fact.get("left") or () if box["state"] in ALIVE]
     return [f"container {box['name']} runs on {rank.node} without a record" for box in living]
 

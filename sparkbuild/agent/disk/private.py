@@ -33,7 +33,6 @@ def private(path: str, what: str) -> Held:
 
 
 def _not_ours(path: str, what: str) -> AgentError:
-    """The error for a folder of ours that somebody else put there."""
     state = os.lstat(path)
     kind = "a link" if stat.S_ISLNK(state.st_mode) else "a folder" if stat.S_ISDIR(state.st_mode) else "a file"
     with suppress(KeyError):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.held import Held
@@ -68,7 +68,8 @@ def place_for(request: Request, reporter: Reporter) -> Iterator[str]:
         if before is not None and (left := records.members(before)):
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, LEFT_GRACE)
-        with _one_at_a_time(store):
+        # two that want one port would both find it free until one's record is written: an engine listens much later
+        with locked(os.path.join(store, "launch.lock"), "another launch", TAKES_TURNS):
             check_port(request)
             yield folder
 
@@ -77,24 +78,6 @@ def _new_log(recipe: str) -> str:
     """A log that no other launch has, in any store of this node: its name also marks the processes of this one."""
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     return os.path.join("lanes", recipe, f"{name}-{os.urandom(4).hex()}.log")
-
-
-@contextmanager
-def _one_at_a_time(store: str) -> Iterator[None]:
-    """Hold the launches of this store for the moment between looking at the port and writing the record: two that want
-    one port would both find it free, since an engine listens long after its launch.
-    """
-    deadline = time.monotonic() + TAKES_TURNS
-    with ExitStack() as held:
-        while True:
-            try:
-                held.enter_context(locked(os.path.join(store, "launch.lock"), "another launch"))
-                break
-            except AgentError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-        yield
 
 
 def check_port(request: Request) -> None:

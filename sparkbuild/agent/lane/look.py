@@ -95,7 +95,6 @@ def _how_it_ended(fact: LaneFact, record: LaneRecord, query: Query) -> str:
 
 
 def _see_containers(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:
-    """What docker knows of the recipe's containers."""
     record = fact["record"]
     recorded = record.get("container", "") if record else ""
     box = shelf.box(recorded)

@@ -75,5 +75,4 @@ def _home(pids: Collection[int], log: str) -> str:
 
 
 def _ports(pids: set[int], glance: procs.Glance) -> list[int]:
-    """The ports that some of the processes listen on."""
     return sorted(port for port in glance.listening() if procs.owns_socket(pids, glance.inodes(port)) is not None)

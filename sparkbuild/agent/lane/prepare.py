@@ -10,8 +10,8 @@ import base64
 import os
 import stat
 from contextlib import suppress
-from functools import partial
-from typing import IO, TYPE_CHECKING
+from operator import methodcaller
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.disk.private import private
@@ -79,7 +79,7 @@ def _files(folder: str, name: str, encoded: dict[str, str]) -> str:
             if not place.startswith(name + os.sep) or "\0" in inner:
                 raise AgentError("a file of the recipe would lie outside of its folder", found=inner)
             held.makedirs(os.path.dirname(place))  # a container may run as another user: readable, whatever our umask
-            held.replace(place, partial(_put, data), 0o755 if data.startswith(_PROGRAMS) else 0o644)
+            held.replace(place, methodcaller("write", data), 0o755 if data.startswith(_PROGRAMS) else 0o644)
     return os.path.join(folder, name)
 
 
@@ -89,10 +89,6 @@ def _files_in(held: Held, name: str) -> set[str]:
     if here is None or not stat.S_ISDIR(here.st_mode):
         return {name} if here else set()
     return {file for inner in held.listdir(name) for file in _files_in(held, f"{name}/{inner}")}
-
-
-def _put(data: bytes, file: IO[bytes]) -> None:
-    file.write(data)
 
 
 def _base(store: str, recipe: str) -> tuple[str, str]:
@@ -122,5 +118,5 @@ def _secrets(store: str, recipe: str, launch: str, values: dict[str, str]) -> st
         held.makedirs(f"{name}/{launch}", 0o700)
         for secret, value in values.items():
             data = value.encode(errors="surrogateescape")
-            held.replace(f"{name}/{launch}/{secret}", partial(_put, data), 0o600)
+            held.replace(f"{name}/{launch}/{secret}", methodcaller("write", data), 0o600)
     return os.path.join(top, name, launch)

@@ -62,13 +62,9 @@ def host_config(order: Order) -> dict[str, object]:
 
 def binds(order: Order) -> tuple[Bind, ...]:
     """All mounts of the container, the secrets too."""
-    mounts = list(order.launch.mounts)
-    if order.secrets:
-        mounts += [
-            Bind(os.path.join(order.secrets, name), f"{SECRETS}/{name}", read_only=True)
-            for name in order.launch.secrets
-        ]
-    return tuple(mounts)
+    secrets = {name: os.path.join(order.secrets, name) for name in order.launch.secrets if order.secrets}
+    files = (Bind(path, f"{SECRETS}/{name}", read_only=True) for name, path in secrets.items())
+    return (*order.launch.mounts, *files)
 
 
 def entrypoint(spec: LaneSpec, baked: Sequence[str], argv: Sequence[str]) -> list[str] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -41,7 +40,6 @@ class Launcher:
         self._root = root
         self._nodes = nodes
         self._known: dict[str, dict[str, NodeSeen]] = {}
-        self._guard = threading.Lock()
         self._mounted = Mounted(nodes.agent)
 
     def _start(self, order: Order, run: Run) -> LaneRecord:
@@ -64,8 +62,7 @@ class Launcher:
 
     def facts(self, goal: Goal, *, again: bool = False) -> dict[str, NodeSeen]:
         """What the nodes of a goal say of themselves, in rank order. Raises NodeError when one is silent."""
-        with self._guard:
-            known = None if again else self._known.get(goal.target)
+        known = None if again else self._known.get(goal.target)
         if known is None:
             spec: LaneSpec = goal.spec
             known = see(self._nodes.agent, goal.nodes, [spec.image] if spec.runtime == "docker" else [])
@@ -74,8 +71,7 @@ class Launcher:
                 raise NodeError(
                     f"not all nodes of lane {spec.recipe} answer", found="\n".join(silent), next="doit health"
                 )
-            with self._guard:
-                self._known[goal.target] = known
+            self._known[goal.target] = known
         return known
 
     def launches(self, goal: Goal, *, again: bool = False) -> tuple[tuple[Rank, Launch], ...]:
@@ -200,7 +196,6 @@ class Launcher:
     def _prepare(
         self, goal: Goal, launches: tuple[tuple[Rank, Launch], ...], number: str, run: Run
     ) -> Mapping[str, PrepareResult]:
-        """Put the recipe's files and the secrets on the nodes."""
         spec: LaneSpec = goal.spec
         in_files = spec.runtime == "docker"
         if self.is_plain(goal) or (not goal.inputs and not (in_files and spec.secrets)):

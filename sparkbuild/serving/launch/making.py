@@ -178,7 +178,6 @@ class Maker:
         return run.call(goal.nodes[0], NOTE, ask)["record"]
 
     def _stop_elsewhere(self, goal: Goal, fact: LaneSeen, run: Run) -> None:
-        """Stop the ranks on nodes that the lane has no more."""
         others = self.launcher.elsewhere(goal, fact)
         refuse(goal, others.refusals(goal))
         if others.runs:

@@ -132,7 +132,6 @@ def _docker(spec: LaneSpec, name: str, node: NodeSeen, launch: Launch) -> list[s
 
 
 def _image(spec: LaneSpec, node: NodeSeen) -> DockerImage | None:
-    """The lane's image in docker of a node."""
     docker = node.get("docker")
     return docker["images"].get(spec.image) if docker and docker.get("images") else None
 
