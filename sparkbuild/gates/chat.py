@@ -1,4 +1,4 @@
-"""One chat completion, not streamed, at temperature 0: what a gate asks and what comes back."""
+"""One chat completion, not streamed, at temperature 0: what a gate asks, what comes back, and how it is graded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.errors import GateError
 from sparkbuild.nodes.engine import SilentError, ask
+from sparkbuild.workspace.shapes.schema import Gate
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -28,11 +29,31 @@ class Reply(msgspec.Struct, frozen=True):
     finish_reason: str = ""
 
 
-def chat(base_url: str, body: Mapping[str, object], timeout: float) -> Reply:
-    """POST `body` to `<base_url>/v1/chat/completions` at temperature 0. `timeout` in seconds, for the whole request.
+class GateResult(msgspec.Struct, frozen=True):
+    """One gate's outcome. `message`: what is wrong, "" when it passed; `answer`: what the model said, cut."""
 
-    Raises GateError in one line when the server does not answer, in time, with status 200 and a completion.
-    """
+    id: str
+    kind: str
+    ok: bool
+    answer: str
+    expected: str
+    message: str = ""
+    seconds: float = 0.0
+
+
+def question(gate: Gate, model_id: str) -> dict[str, object]:
+    """What is asked by every kind of gate."""
+    messages = [{"role": "user", "content": gate.prompt}]
+    return {"model": model_id, "messages": messages, "max_tokens": gate.max_tokens}
+
+
+def budget(max_tokens: int) -> str:
+    """What to say of a reply that used up its tokens before it said anything."""
+    return f"the answer did not fit max_tokens={max_tokens}: raise it; this is not garble"
+
+
+def chat(base_url: str, body: Mapping[str, object], timeout: float) -> Reply:
+    """POST `body` at temperature 0, within `timeout` seconds in all; GateError in one line when no completion comes."""
     try:
         heard = ask(
             base_url, "/v1/chat/completions", patience=timeout, body={"temperature": 0, "stream": False, **body}

@@ -5,21 +5,11 @@ from __future__ import annotations
 import re
 
 from sparkbuild.agent.wire.printable import one_line
-from sparkbuild.gates.chat import Reply
-from sparkbuild.gates.result import GateResult, budget
+from sparkbuild.gates.chat import GateResult, Reply, budget
 from sparkbuild.workspace.shapes.schema import SmokeGate
 
 # A character that makes a longer word or number of its neighbour. The underscore is not one: it is markdown here.
 _ALNUM = r"[^\W_]"
-
-
-def body(gate: SmokeGate, model_id: str) -> dict[str, object]:
-    """The request."""
-    return {
-        "model": model_id,
-        "messages": [{"role": "user", "content": gate.prompt}],
-        "max_tokens": gate.max_tokens,
-    }
 
 
 def grade(gate: SmokeGate, reply: Reply) -> GateResult:

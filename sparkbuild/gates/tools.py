@@ -8,27 +8,22 @@ from typing import Any
 import msgspec
 
 from sparkbuild.agent.wire.printable import one_line
-from sparkbuild.gates.chat import Reply, ToolCall
-from sparkbuild.gates.result import GateResult, budget
+from sparkbuild.gates.chat import GateResult, Reply, budget, question
 from sparkbuild.workspace.shapes.schema import ToolGate
 
 
 def body(gate: ToolGate, model_id: str) -> dict[str, object]:
     """The request. `tool_choice` is auto: "required" tests the server's grammar rather than the model."""
     function = {"name": gate.tool, "description": gate.description, "parameters": gate.parameters}
-    return {
-        "model": model_id,
-        "messages": [{"role": "user", "content": gate.prompt}],
-        "tools": [{"type": "function", "function": function}],
-        "tool_choice": "auto",
-        "max_tokens": gate.max_tokens,
-    }
+    tools = [{"type": "function", "function": function}]
+    return {**question(gate, model_id), "tools": tools, "tool_choice": "auto"}
 
 
 def grade(gate: ToolGate, reply: Reply) -> GateResult:
     """Judge a reply."""
     message = _wrong(gate, reply)
-    answer = ", ".join(_shown(call) for call in reply.tool_calls) or reply.content or reply.reasoning
+    calls = ", ".join(f"{call.name}({call.arguments})" for call in reply.tool_calls)
+    answer = calls or reply.content or reply.reasoning
     expected = f"{gate.tool}({_json(gate.arguments)})"
     return GateResult(gate.id, "tool", not message, one_line(answer), expected, message)
 
@@ -81,10 +76,6 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     return type(a) is type(b) and bool(a == b)
-
-
-def _shown(call: ToolCall) -> str:
-    return f"{call.name}({call.arguments})"
 
 
 def _json(value: Any) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 
 from sparkbuild.agent.wire.printable import one_line
-from sparkbuild.agent.wire.records import LaneRecord
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.plan import OK, RUN, UNKNOWN, Verdict
 from sparkbuild.core.reasons import Reason, changed, differences
 from sparkbuild.core.state import Made
 from sparkbuild.core.units import count, size
 from sparkbuild.serving.lane import LaneSpec, launch_parts
-from sparkbuild.serving.ranks import LaneSeen, Seen, Why, foreign, process_elsewhere, ranks_of, silence, who
+from sparkbuild.serving.ranks import LaneSeen, Seen, Why, not_ours, ranks_of, silence, who
 
 _SILENCES = {
     Why.AWAY: "{node} does not answer: {problem}",
@@ -33,14 +32,11 @@ def judge(goal: Goal, fact: LaneSeen, last: Made | None) -> Verdict:
 
 def _silent(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
     """Nodes of which nothing is known: launching again beside a lane that may run is the worst that could be done."""
-    reasons = []
-    for rank in seen:
-        silent = silence(rank, goal.spec.runtime)
-        if silent is None:
-            continue
-        text = _SILENCES[silent.why].format(node=rank.node, problem=silent.problem)
-        reasons.append(Reason("docker" if silent.why is Why.DOCKER else "node", text))
-    return reasons
+    silences = [(rank.node, silent) for rank in seen if (silent := silence(rank, goal.spec.runtime))]
+    return [
+        Reason("docker" if why is Why.DOCKER else "node", _SILENCES[why].format(node=node, problem=problem))
+        for node, (why, problem) in silences
+    ]
 
 
 def _told(goal: Goal, seen: tuple[Seen, ...]) -> str:
@@ -70,45 +66,33 @@ def steps(goal: Goal, fact: LaneSeen, *, force: bool = False) -> tuple[str, ...]
         return ("stop", "launch", "ready", "gates")
     if not record.get("ready") or not head.get("answers") or goal.spec.model_id not in head.get("served_ids", ()):
         return ("ready", "gates")
-    if not _gated(record, goal):
+    if record.get("key") != goal.key.digest or record.get("served_at") is None:
         return ("gates",)
     if bool(record.get("protect")) != goal.spec.protect:
         return ("protect",)
     return ()
 
 
-def _gated(record: LaneRecord, goal: Goal) -> bool:
-    return record.get("key") == goal.key.digest and record.get("served_at") is not None
-
-
 def _broken(seen: tuple[Seen, ...]) -> bool:
     """Some ranks live and some do not, or they are of different launches: together they serve nothing."""
     launches = {rank.recorded.get("launch") for rank in seen}
     # one rank that was started again may have its gates run again; of several, the others do not know it any more
-    again = bool(_again(seen)) and len(seen) > 1
+    again = len(seen) > 1 and any(rank.alive and rank.fact.get("again") for rank in seen)
     frozen = any(rank.alive and rank.fact.get("frozen") for rank in seen)
     return not all(rank.alive for rank in seen) or len(launches) > 1 or again or frozen
-
-
-def _again(seen: tuple[Seen, ...]) -> list[str]:
-    return [rank.fact["again"] for rank in seen if rank.alive and rank.fact.get("again")]
 
 
 def _reasons(goal: Goal, seen: tuple[Seen, ...], last: Made | None) -> list[Reason]:
     head = seen[0]
     record = head.record
+    reasons = list(differences(record["parts"], goal.key.parts)) if record else []
     if not any(rank.alive for rank in seen):
-        if not any(rank.record for rank in seen):
-            text = "was served before, its record is gone" if last else "not served yet"
-            reasons = [Reason("lane", text)]
-        else:
-            reasons = [_gone(seen), *(differences(record["parts"], goal.key.parts) if record else ())]
-        return [*reasons, *_in_the_way(goal, seen)]
+        text = "was served before, its record is gone" if last else "not served yet"
+        gone = _gone(seen) if any(rank.record for rank in seen) else Reason("lane", text)
+        return [gone, *reasons, *_in_the_way(goal, seen)]
     spec: LaneSpec = goal.spec
     if _broken(seen) or record is None:
-        reasons = [*_lost(seen), *(differences(record["parts"], goal.key.parts) if record else ())]
-        return [*reasons, *_protected(goal, seen), *_in_the_way(goal, seen)]
-    reasons = list(differences(record["parts"], goal.key.parts))
+        return [*_lost(seen), *reasons, *_protected(goal, seen), *_in_the_way(goal, seen)]
     if launch_parts(record["parts"]) != launch_parts(goal.key.parts):
         return [*reasons, *_protected(goal, seen), *_in_the_way(goal, seen)]
     if not record.get("ready"):
@@ -158,22 +142,20 @@ def _in_the_way(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
     reasons = []
     for rank in seen:
         place = f" on {rank.node}" if len(seen) > 1 else ""
-        holder = rank.fact.get("port_holder") if rank.number == 0 else None
-        if holder and holder.get("container") and holder.get("lane") == goal.spec.recipe:
-            holder = None  # it is named below: a launch removes it
-        if holder:
+        holder = rank.fact.get("port_holder")
+        holds = holder.get("lane") if holder else None
+        # a container of this very lane is named below: a launch removes it
+        if holder and rank.number == 0 and not (holder.get("container") and holds == goal.spec.recipe):
             by = f"process {holder['pid']} of {holder['user']}" if holder["pid"] else holder["command"]
             if holder.get("container"):
                 by = f"container {holder['container']}"
-            if holder.get("lane"):
-                by = f"lane {holder['lane']} ({by}): doit stop:{holder['lane']}"
+            if holds:
+                by = f"lane {holds} ({by}): doit stop:{holds}"
             reasons.append(Reason("port", f"port {goal.spec.port}{place} is held by {by}"))
-        reasons += [
-            Reason("occupied", f"{rank.node} serves lane {other}: doit stop:{other}") for other in _others(rank)
-        ]
-        reasons += [Reason("occupied", foreign(box, rank.node)) for box in rank.fact.get("foreign") or ()]
-        elsewhere = rank.fact.get("elsewhere") or ()
-        reasons += [Reason("occupied", process_elsewhere(lane, rank.node)) for lane in elsewhere]
+        others = [name for name in rank.fact.get("others") or () if name != holds]  # that one is named above
+        reasons += [Reason("occupied", f"{rank.node} serves lane {name}: doit stop:{name}") for name in others]
+        not_our = not_ours(rank.node, rank.fact.get("foreign"), rank.fact.get("elsewhere"))
+        reasons += [Reason("occupied", text) for text in not_our]
         reasons += [Reason("unread", f"{rank.node}: {unread['text']}") for unread in rank.fact.get("unread") or ()]
         if rank.fact.get("stranger"):
             text = f"a container that is not ours has the name sparkbuild-{goal.spec.recipe}{place}"
@@ -183,13 +165,6 @@ def _in_the_way(goal: Goal, seen: tuple[Seen, ...]) -> list[Reason]:
             text = f"a container of an earlier launch is left{place} and will be removed: {text}"
             reasons.append(Reason("left", text, remark=True))
     return reasons
-
-
-def _others(rank: Seen) -> list[str]:
-    """Lanes that hold the node; one that also holds the port was named already."""
-    holder = rank.fact.get("port_holder")
-    lane = holder.get("lane") if holder else None
-    return [name for name in rank.fact.get("others") or () if name != lane]
 
 
 def _gone(seen: tuple[Seen, ...]) -> Reason:

@@ -14,6 +14,7 @@ from sparkbuild.workspace.shapes.schema import Docker, Mount
 
 # What can change without starting the engine again: these parts are only checked against the running lane.
 CHECKED_PARTS = frozenset({"gates"})
+_ARGUMENTS = ("gates", "model", "args", "head_args", "worker_args", "network", "mounts")
 
 
 class LaneSpec(msgspec.Struct, frozen=True):
@@ -79,19 +80,9 @@ def lane_goal(
         "runtime": spec.runtime,
         "image": images[0].key.short,
         "staged": {name: "+".join(goal.key.short for goal in goals) for name, goals in blocks.items()},
-        "command": list(spec.command),
-        "env": dict(spec.env),
-        "secrets": list(spec.secrets),
-        "port": spec.port,
-        "model_id": spec.model_id,
+        **_plain({name: getattr(spec, name) for name in ("command", "env", "secrets", "port", "model_id")}),
         "files": {item.path.removeprefix(f"{spec.folder}/"): item.sha256 for item in inputs},
-        "gates": _plain(spec.gates),
-        "model": spec.model,
-        "args": list(spec.args),
-        "head_args": list(spec.head_args),
-        "worker_args": list(spec.worker_args),
-        "network": spec.network,
-        "mounts": _plain(spec.mounts),
+        **_plain({name: getattr(spec, name) for name in _ARGUMENTS}),
         "nodes": list(nodes),
     }
     if spec.runtime == "docker":

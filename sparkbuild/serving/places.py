@@ -60,9 +60,7 @@ def forget(root: str, recipe: str, nodes: Iterable[str]) -> None:
 
 
 def elsewhere(goal: Goal, seen: Iterable[Seen], root: str) -> tuple[str, ...]:
-    """Nodes that the lane was launched on and its goal does not have: by what this workspace noted, and by the record
-    of any rank that lives, whoever launched it.
-    """
+    """Nodes it was launched on and its goal does not have, by this workspace's notes and the records of what lives."""
     named = dict.fromkeys(nodes_of(root, goal.spec.recipe))
     for rank in seen:
         if rank.alive:

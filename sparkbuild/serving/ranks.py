@@ -16,9 +16,7 @@ from sparkbuild.nodes.ask import look_everywhere
 
 
 class RankFact(LaneMore, total=False):
-    """A LaneFact; or why nothing is known of the rank: its node is `unreachable`, or could not look, and then there is
-    a `problem` and no `alive`.
-    """
+    """A LaneFact; or why nothing is known: its node is `unreachable`, or has a `problem` in looking, and no `alive`."""
 
     record: LaneRecord | None
     alive: bool
@@ -116,8 +114,13 @@ def who(record: LaneRecord) -> str:
     return f"process {record['pid']}"
 
 
-def foreign(box: Box, node: str) -> str:
-    """A container of another store, in words: whose it is."""
+def not_ours(node: str, boxes: Iterable[Box] | None, lanes: Iterable[ProcessLane] | None) -> list[str]:
+    """What runs on a node of other stores' lanes, as containers and as processes, in words."""
+    texts = [_foreign(box, node) for box in boxes or ()]
+    return texts + [process_elsewhere(lane, node) for lane in lanes or ()]
+
+
+def _foreign(box: Box, node: str) -> str:
     by = f", launched by {box['by']}" if box.get("by") else ""
     return (
         f"container {box['name']} ({box['id'][:12]}) on {node} is of lane {box['recipe']} of another store"

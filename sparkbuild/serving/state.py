@@ -200,22 +200,18 @@ def _text(node: str, silent: Silence) -> str:
 
 
 def _unrecorded(rank: Seen) -> list[str]:
-    """Containers of the recipe that live on a node, and that no record names."""
     living = [box for box in rank.fact.get("left") or () if box["state"] in ALIVE]
     return [f"container {box['name']} runs on {rank.node} without a record" for box in living]
 
 
 def _others(recipe: str, seen: Sequence[Seen]) -> tuple[str, ...]:
     """Lanes of the recipe that are another store's, and records of it that cannot be read."""
-    texts = [
-        f"another store's lane of this recipe runs on {rank.node}"
-        for rank in seen
-        if any(box["recipe"] == recipe for box in rank.fact.get("foreign") or ())
-    ]
-    for rank in seen:
-        lanes = rank.fact.get("elsewhere") or ()
-        texts += [process_elsewhere(lane, rank.node) for lane in lanes if lane["recipe"] == recipe]
-    for rank in seen:
-        unread = rank.fact.get("unread") or ()
-        texts += [f"{rank.node}: {record['text']}" for record in unread if record["recipe"] == recipe]
-    return tuple(texts)
+    boxes = [(rank.node, box) for rank in seen for box in rank.fact.get("foreign") or ()]
+    nodes = dict.fromkeys(node for node, box in boxes if box["recipe"] == recipe)
+    lanes = [(lane, rank.node) for rank in seen for lane in rank.fact.get("elsewhere") or ()]
+    unread = [(rank.node, record) for rank in seen for record in rank.fact.get("unread") or ()]
+    return (
+        *(f"another store's lane of this recipe runs on {node}" for node in nodes),
+        *(process_elsewhere(lane, node) for lane, node in lanes if lane["recipe"] == recipe),
+        *(f"{node}: {record['text']}" for node, record in unread if record["recipe"] == recipe),
+    )

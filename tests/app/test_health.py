@@ -30,7 +30,7 @@ def fact(**more: Any) -> dict[str, Any]:
         "time": 1000.0,
         "lanes": [],
         "problems": {},
-        "memory": {"total": 128 * GB, "available": 100 * GB, "swap_total": 0},
+        "memory": {"total": 128 * GB, "available": 100 * GB},
         "disks": {"/srv/models": disk()},
         "docker": docker(),
     }

@@ -121,7 +121,7 @@ FACTS: dict[str, list[Fact]] = {
         "exists": True, "free": 5, "total": 10, "device": "5", "held": 0, "problem": "",
     }}}],
     "network": [{
-        "interfaces": [{"name": "eth0", "up": True, "speed_mbit": 1000, "mtu": 1500, "mac": "x",
+        "interfaces": [{"name": "eth0", "up": True, "speed_mbit": 1000,
                         "addresses": ["10.0.0.11/24"]}],
         "hcas": [{"name": "mlx5_0", "port": 1, "active": True, "interface": "eth0",
                   "gids": [{"index": 3, "gid": "0000:0000:0000:0000:0000:ffff:0a00:000b", "type": "RoCE v2",

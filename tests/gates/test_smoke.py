@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkbuild.gates.chat import Reply
-from sparkbuild.gates.smoke import body, contains, grade
+from sparkbuild.gates.chat import Reply, question
+from sparkbuild.gates.smoke import contains, grade
 from sparkbuild.workspace.shapes.schema import SmokeGate
 
 GATE = SmokeGate(id="sum", prompt="2+2?", expect="4", max_tokens=64)
@@ -115,4 +115,4 @@ def test_a_long_answer_is_cut():
 
 
 def test_the_request():
-    assert body(GATE, "m") == {"model": "m", "messages": [{"role": "user", "content": "2+2?"}], "max_tokens": 64}
+    assert question(GATE, "m") == {"model": "m", "messages": [{"role": "user", "content": "2+2?"}], "max_tokens": 64}

@@ -70,7 +70,6 @@ def test_a_node(node: Node, tiny: Image) -> None:
     card = next(one for one in fact["interfaces"] if one["name"] == "eth0")
     assert card["addresses"] == [f"{node.address}/24"]
     assert card["up"]
-    assert card["mac"] == node.run(["cat", "/sys/class/net/eth0/address"]).out.strip()
     assert fact["ports"]["22"]["command"].startswith("sshd")
     assert fact["disks"]["/"]["file_system"] == "ext4"
     assert fact["disks"]["/srv/store"]["exists"] is False
@@ -219,14 +218,12 @@ def test_pythons(node: Node, version: str) -> None:
     assert preflight["missing"] == []
 
 
-def test_peers(rack: Rack, node: Node, tiny: Image) -> None:
+def test_peers(rack: Rack, node: Node) -> None:
     other = rack.nodes[1]
     lost = other.address.rpartition(".")[0] + ".250"
-    query = {"scheme": "preflight", "peers": [node.address, other.address, lost], "image": tiny.tag}
+    query = {"scheme": "preflight", "peers": [node.address, other.address, lost]}
     fact = ask(node, query)[0]
     assert [one["peer"] for one in fact["unreachable"]] == [lost]
-    assert fact["image"]["tags"] == [tiny.tag]
-    assert fact["docker_problem"] == ""
     other.run(["sh", "-c", "kill $(cat /run/sshd.pid)"], check=True)
     try:
         assert [one["peer"] for one in ask(node, query)[0]["unreachable"]] == [lost], "no sshd, and there all the same"

@@ -14,9 +14,7 @@ def matching(path: str, globs: list[str]) -> str:
     """
     for glob in globs:
         pattern = f"{glob}*" if glob.endswith("/") else glob
-        if fnmatch.fnmatchcase(path, pattern):
-            return glob
-        if pattern.startswith("**/") and fnmatch.fnmatchcase(path, pattern[3:]):
+        if fnmatch.fnmatchcase(path, pattern) or (pattern.startswith("**/") and fnmatch.fnmatchcase(path, pattern[3:])):
             return glob
     return ""
 

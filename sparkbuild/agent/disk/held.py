@@ -153,11 +153,8 @@ class Held:
                     os.mkdir(last, mode, dir_fd=parent)
                 except FileExistsError:
                     continue
-                fd = os.open(last, _INTO, dir_fd=parent)
-                try:
+                with _closing(os.open(last, _INTO, dir_fd=parent)) as fd:
                     set_mode(fd, mode)
-                finally:
-                    os.close(fd)
                 missing.append("/".join(steps[:count]))
         with self._into(name):
             return missing
@@ -180,23 +177,17 @@ class Held:
 
     def chmod(self, name: str, mode: int) -> None:
         """Set the mode of a file or folder."""
-        fd = self.open(name, os.O_RDONLY | os.O_NONBLOCK) if name else os.dup(self.fd)
-        try:
+        with _closing(self.open(name, os.O_RDONLY | os.O_NONBLOCK) if name else os.dup(self.fd)) as fd:
             set_mode(fd, mode)
-        finally:
-            os.close(fd)
 
     def take_back(self, name: str) -> None:
         """Give a file the owner and the mode that a new one gets here; nothing when it is no file."""
-        fd = self.open(name, os.O_PATH)  # its mode may keep its own owner from opening it
-        try:
+        with _closing(self.open(name, os.O_PATH)) as fd:  # its mode may keep its own owner from opening it
             if stat.S_ISREG(os.fstat(fd).st_mode):
                 state, path = os.fstat(self.fd), f"/proc/self/fd/{fd}"
                 if os.geteuid() == 0:
                     os.chown(path, state.st_uid, state.st_gid)
                 os.chmod(path, FILE)
-        finally:
-            os.close(fd)
 
     # -- moving and removing -------------------------------------------------------------------------------------
 
@@ -290,10 +281,17 @@ def _stay(fd: int, device: int) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 
+@contextmanager
+def _closing(fd: int) -> Iterator[int]:
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def _remove_tree(parent: int, name: str, device: int) -> None:
     """Rm -rf that crosses into no mount: shutil's does."""
-    fd = os.open(name, _INTO, dir_fd=parent)
-    try:
+    with _closing(os.open(name, _INTO, dir_fd=parent)) as fd:
         if os.fstat(fd).st_dev != device:
             return
         for inner in os.listdir(fd):
@@ -302,8 +300,6 @@ def _remove_tree(parent: int, name: str, device: int) -> None:
                     _remove_tree(fd, inner, device)
                 else:
                     os.unlink(inner, dir_fd=fd)
-    finally:
-        os.close(fd)
     os.rmdir(name, dir_fd=parent)
 
 

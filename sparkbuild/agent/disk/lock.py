@@ -15,17 +15,18 @@ _LOOK = 0.1  # seconds between two tries
 
 
 @contextmanager
-def locked(path: str, what: str) -> Iterator[None]:
-    """Hold an exclusive lock on `path` (never removed); an AgentError at once when another agent holds it."""
+def locked(path: str, what: str, patience: float = 0.0) -> Iterator[None]:
+    """Hold an exclusive lock on `path` (never removed); an AgentError when another agent holds it for that long."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     fd = locking(path)
+    deadline = time.monotonic() + patience
     try:
-        if not try_take(fd):
-            raise AgentError(
-                f"{what} is being worked on by another process on this node",
-                where=path,
-                next="wait for it, then run again",
-            )
+        while not try_take(fd):
+            if time.monotonic() < deadline:
+                time.sleep(_LOOK)
+                continue
+            text = f"{what} is being worked on by another process on this node"
+            raise AgentError(text, where=path, next="wait for it, then run again")
         yield
     finally:
         os.close(fd)

@@ -25,20 +25,16 @@ _PASSING = (errno.ESTALE, errno.EIO)
 # What a path is, or that it may not be used, who asked knows how to tell. All else is the file system's own trouble: a
 # server that is away (ETIMEDOUT), a FUSE program that died (ENOTCONN), a ticket that ran out.
 _OF_THE_PATH = (
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EINVAL,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-    errno.ENXIO,
-    errno.EACCES,
-    errno.EPERM,
-)
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO,
+    errno.EACCES, errno.EPERM,
+)  # fmt: skip
 _T = TypeVar("_T")
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 _EMPTY_PATH, _FORCE_SYNC, _BASIC = 0x1000, 0x2000, 0x7FF  # statx(2): of the descriptor itself; ask the server; all
 _STATX = 256  # bytes of its answer
+_CORRECT = "correct `src` of this staging block"
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how mountinfo writes a space
 
 
@@ -135,33 +131,30 @@ def _statx() -> Callable[[int], Any] | None:
     return lambda fd: call(fd, b"", _EMPTY_PATH | _FORCE_SYNC, _BASIC, ctypes.create_string_buffer(_STATX))
 
 
-def names(folder: str) -> list[str]:
-    """What is in a folder, sorted; [] when there is no such folder."""
+def _opened(path: str, flags: int, look: Callable[[int], _T]) -> _T:
+    """What a descriptor of the path says that is opened for it."""
 
-    def look() -> list[str]:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def opened() -> _T:
+        fd = os.open(path, flags)
         try:
-            return sorted(os.listdir(fd))
+            return look(fd)
         finally:
             os.close(fd)
 
+    return patient(path, opened)
+
+
+def names(folder: str) -> list[str]:
+    """What is in a folder, sorted; [] when there is no such folder."""
     try:
-        return patient(folder, look)
+        return sorted(_opened(folder, _FOLDER, os.listdir))
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def status(path: str) -> os.stat_result:
     """What an open descriptor says of a path, the last link on the way followed. Raises OSError; ENXIO for a socket."""
-
-    def look() -> os.stat_result:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            return fstat(fd)
-        finally:
-            os.close(fd)
-
-    return patient(path, look)
+    return _opened(path, _FILE, fstat)
 
 
 def is_folder(path: str) -> bool:
@@ -171,19 +164,11 @@ def is_folder(path: str) -> bool:
 
 def folder_id(path: str) -> tuple[int, int] | None:
     """Which folder that is (device, inode), however it is reached: links, bind mounts. None when there is none."""
-
-    def look() -> tuple[int, int]:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            stat = os.fstat(fd)
-            return stat.st_dev, stat.st_ino
-        finally:
-            os.close(fd)
-
     try:
-        return patient(path, look)
+        state = _opened(path, _FOLDER, os.fstat)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return state.st_dev, state.st_ino
 
 
 def not_there(what: str, path: str) -> AgentError:
@@ -191,43 +176,25 @@ def not_there(what: str, path: str) -> AgentError:
     near = path
     while not os.path.exists(near):
         near = os.path.dirname(near)
-    if not os.path.isdir(near):
-        return AgentError(
-            what,
-            kind="config",
-            where=path,
-            found="a file" if near == path else f"{near} is a file",
-            wanted="a folder",
-            next=f"correct `src` of this staging block; the folder with that file is {os.path.dirname(near)}",
-        )
-    return AgentError(
-        what,
-        kind="config",
-        where=path,
-        found=f"{near} is the last of it that is there",
-        wanted=f"a folder {path} on this node",
-        next=f"on that node, findmnt -T {near} tells what is mounted there: mount the NAS, or correct `src` of this "
-        "staging block",
-    )
+    if os.path.isdir(near):
+        found, wanted = f"{near} is the last of it that is there", f"a folder {path} on this node"
+        mend = f"on that node, findmnt -T {near} tells what is mounted there: mount the NAS, or {_CORRECT}"
+    else:
+        found, wanted = "a file" if near == path else f"{near} is a file", "a folder"
+        mend = f"{_CORRECT}; the folder with that file is {os.path.dirname(near)}"
+    return AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=mend)
 
 
 def empty(what: str, path: str, wanted: str) -> AgentError:
     """The error for a folder to stage from that is empty: most often something is to be mounted there."""
-    return AgentError(
-        what,
-        kind="config",
-        where=path,
-        found="an empty folder",
-        wanted=wanted,
-        next=f"is it mounted? on that node, findmnt -T {path} tells: mount the NAS, or correct `src` of this staging "
-        "block",
-    )
+    mend = f"is it mounted? on that node, findmnt -T {path} tells: mount the NAS, or {_CORRECT}"
+    return AgentError(what, kind="config", where=path, found="an empty folder", wanted=wanted, next=mend)
 
 
 def way_up(path: str) -> list[tuple[int, int]]:
     """Which folders an existing folder is in, itself first, the root last."""
     folders: list[tuple[int, int]] = []
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, _FOLDER)
     try:
         while True:
             here = os.fstat(fd)
@@ -245,7 +212,7 @@ def place(folder: str) -> tuple[str, str] | None:
     """Where an existing folder is in its file system: (device, path from that one's own root). The same for each bind
     mount of it. None when the kernel does not say.
     """
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(folder, _FOLDER)
     try:
         here = os.readlink(f"/proc/self/fd/{fd}")
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
@@ -269,30 +236,18 @@ def true_path(folder: str) -> str:
 
     For a folder only: what links *in* it mean depends on where it really is. Files keep the names they are linked by.
     """
-
-    def look() -> str:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return os.readlink(f"/proc/self/fd/{fd}")
-        finally:
-            os.close(fd)
-
-    return patient(folder, look)
+    return _opened(folder, _FOLDER, lambda fd: os.readlink(f"/proc/self/fd/{fd}"))
 
 
 def small(path: str, limit: int) -> bytes | None:
     """All of a small file, None when it has more than `limit` bytes. Raises OSError when there is none."""
-
-    def look() -> bytes:
-        return b"".join(blocks(path, limit + 1, limit + 1))
-
-    data = patient(path, look)
+    data = patient(path, lambda: b"".join(blocks(path, limit + 1, limit + 1)))
     return data if len(data) <= limit else None
 
 
 def blocks(path: str, size: int, limit: int = 1 << 62) -> Iterator[bytes]:
     """A file in blocks of `size` bytes, no more than `limit`; nothing of it stays in the page cache."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = os.open(path, _FILE)
     try:
         while limit > 0 and (block := os.read(fd, min(size, limit))):
             yield block

@@ -14,12 +14,8 @@ from typing import IO, Any
 
 _TEXT = 1 << 20  # bytes of a long name or an extended header; real ones have some kilobytes
 _TEXTS = (
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-)
+    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
+)  # fmt: skip
 
 
 class _Member(tarfile.TarInfo):
@@ -48,8 +44,8 @@ class _Member(tarfile.TarInfo):
     def _proc_member(self, tarfile_: tarfile.TarFile) -> tarfile.TarInfo:
         if self.size < 0 or (self.type in _TEXTS and self.size > _TEXT):
             raise tarfile.ReadError(f"a header of {self.size} bytes")
-        found: tarfile.TarInfo = super()._proc_member(tarfile_)  # type: ignore[misc]
-        return found
+        member: tarfile.TarInfo = super()._proc_member(tarfile_)  # type: ignore[misc]
+        return member
 
 
 def opened(of: str | IO[bytes], mode: str = "r:", **more: Any) -> tarfile.TarFile:

@@ -12,9 +12,7 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 
 def private(path: str, what: str) -> Held:
-    """A folder that is this user's alone, in a place where everybody may write; made when it is not there;
-    `what` it is, for a message.
-
+    """A folder of this user alone where everybody may write, made when it is not there; `what` it is, for a message.
     AgentError when somebody else was there first: what is in it may lead anywhere, and be read by anybody.
     """
     above, _, name = path.rpartition("/")
@@ -35,7 +33,6 @@ def private(path: str, what: str) -> Held:
 
 
 def _not_ours(path: str, what: str) -> AgentError:
-    """The error for a folder of ours that somebody else put there."""
     state = os.lstat(path)
     kind = "a link" if stat.S_ISLNK(state.st_mode) else "a folder" if stat.S_ISDIR(state.st_mode) else "a file"
     with suppress(KeyError):

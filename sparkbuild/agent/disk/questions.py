@@ -48,9 +48,7 @@ def asking(path: str, *, of_source: bool = False) -> Iterator[None]:
 
 
 def asking_each(path: str, items: Iterable[_T]) -> Iterator[_T]:
-    """Items, each of which is a short question to the file system of a path; noted by so many at once, which is cheap
-    for many thousand.
-    """
+    """Items, each of which is a short question to the file system of a path; noted by many at once, which is cheap."""
     rest = iter(items)
     while some := list(islice(rest, _AT_ONCE)):
         with asking(path):
@@ -58,9 +56,7 @@ def asking_each(path: str, items: Iterable[_T]) -> Iterator[_T]:
 
 
 def waited(look: object = None) -> tuple[Question | None, float]:
-    """The question that is open for longest (of one look, or of any that was not given up), and for how many seconds;
-    (None, 0.0) when none is.
-    """
+    """The question that is open for longest (of one look, or of any not given up), and its seconds; or None."""
     asked = [
         question
         for question in list(_open.values())

@@ -18,7 +18,7 @@ from sparkbuild.agent.wire.protocol import AgentError
 
 try:
     from compression import zstd as _zstd  # type: ignore[import-not-found,unused-ignore]
-except ImportError:
+except ImportError:  # before 3.14
     _zstd = None
 
 MAGIC = b"\x28\xb5\x2f\xfd"
@@ -31,9 +31,8 @@ def unpacked(source: IO[bytes]) -> IO[bytes]:
     """What a compressed stream holds, as a file that is read once. Reading raises ValueError for what is no whole zstd
     stream; opening raises AgentError (kind "config") on a node that has none of the three.
     """
-    own = _own()
-    if own is not None:
-        return _checked(own, source)
+    if _zstd is not None:
+        return _checked(_zstd, source)
     command = _command()
     if command is None:
         raise AgentError(
@@ -54,11 +53,6 @@ def _command() -> list[str] | None:
     if library := there[0] if there else ctypes.util.find_library("zstd"):
         return [sys.executable, "-I", "-S", _LIBRARY, library]
     return None
-
-
-def _own() -> Any:
-    """Python's own module, None before 3.14."""
-    return _zstd
 
 
 def _checked(own: Any, source: IO[bytes]) -> IO[bytes]:

@@ -17,9 +17,7 @@ _MOST_BYTES, _MOST_IDS = 1 << 20, 100  # of a list of models
 
 
 def answers(record: LaneRecord, hosts: list[str]) -> LaneMore:
-    """Ask /health and /v1/models at the addresses where it listens: `host` of the record is what others call this
-    node, which may be a name that only they know. An engine without /health is asked /v1/models alone.
-    """
+    """Ask /health and /v1/models at the addresses where it listens; without a /health, the second alone."""
     port = record["port"]
     try:
         host = hosts[0]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.files import read_json
 from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
-from sparkbuild.agent.lane.records import in_docker
+from sparkbuild.agent.lane import records
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.machine.system import number, text
 from sparkbuild.agent.wire.printable import one_line
@@ -33,7 +34,7 @@ def of_process(record: LaneRecord, store: str) -> str:
     path = os.path.join(store, f"{record['log']}.end")
     deadline = time.monotonic() + NOTING
     # it is gone a moment before its keeper has noted how
-    while not os.path.exists(path) and time.monotonic() < deadline and procs.marked(f"SPARKBUILD_LANE={record['log']}"):
+    while not os.path.exists(path) and time.monotonic() < deadline and procs.marked(records.mark(record["log"])):
         time.sleep(0.02)
     noted = read_json(path) or {}
     code = noted.get("code")
@@ -50,11 +51,10 @@ def of_process(record: LaneRecord, store: str) -> str:
 
 def of_container(container: str, status: str, socket: str) -> str:
     """Docker's own words for it, and what they leave out; `status` when docker does not say more."""
-    try:
+    with suppress(DockerdError):
         inspected = Dockerd(socket or SOCKET).container(container)
-    except DockerdError:
-        return status
-    return told(inspected["State"] if inspected else {}, status)
+        return told(inspected["State"] if inspected else {}, status)
+    return status
 
 
 def told(state: State, status: str) -> str:
@@ -72,26 +72,15 @@ def told(state: State, status: str) -> str:
 
 
 def _signal(code: int) -> str:
-    try:
-        return signal.Signals(code).name if code > 0 else ""
-    except ValueError:
-        return ""
+    return signal.Signals(code).name if code in set(signal.Signals) else ""
 
 
 def log_end(store: str, docker: str, record: LaneRecord, count: int) -> list[str]:
     """At most `count` lines; none of a log that is gone. `docker`: the engine's socket, "" for the usual one."""
-    if not in_docker(record):
-        return _of_file(os.path.join(store, record["log"]), count)
-    try:
-        return list(Dockerd(docker or SOCKET).logs(record["container"], tail=count))
-    except DockerdError:
-        return []
-
-
-def _of_file(path: str, count: int) -> list[str]:
-    try:
-        with open(path, "rb") as file:
+    with suppress(OSError, DockerdError):
+        if records.in_docker(record):
+            return list(Dockerd(docker or SOCKET).logs(record["container"], tail=count))
+        with open(os.path.join(store, record["log"]), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST))
             return file.read().decode(errors="replace").splitlines()[-count:]
-    except OSError:
-        return []
+    return []

@@ -34,9 +34,7 @@ class _Claim(NamedTuple):
 
 
 def run(request: HoldRequest, reporter: Reporter) -> Ended:
-    """Emits {"event": "held"}, then {"event": "beat"} twice a second until stdin closes. An error, kind "node", when
-    somebody else holds this node.
-    """
+    """See HOLD. Emits "held", then "beat" twice a second, until stdin closes."""
     claim = _Claim(request["recipe"], request["who"], time.time())
     server = _claim(request.get("name", NAME))
     threading.Thread(target=_tell, args=(server, claim), daemon=True).start()

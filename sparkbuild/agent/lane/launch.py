@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.lane import ports, records, stop
 from sparkbuild.agent.lane.ending import oom_kills
+from sparkbuild.agent.lane.marked import MARK
 from sparkbuild.agent.lane.uses import note_served
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
@@ -55,9 +56,7 @@ def run(request: LaunchRequest, reporter: Reporter) -> Recorded:
 
 @contextmanager
 def place_for(request: Request, reporter: Reporter) -> Iterator[str]:
-    """While the block writes the record of a new launch: nothing of the last one runs, the port is free, and nobody
-    else launches in this store. Gives the lane's folder.
-    """
+    """While the block writes a launch's record: nothing of the last runs, the port is free, no other begins."""
     store, recipe = request["store"], request["recipe"]
     folder = records.folder(store, recipe)
     os.makedirs(folder, exist_ok=True)
@@ -69,7 +68,8 @@ def place_for(request: Request, reporter: Reporter) -> Iterator[str]:
         if before is not None and (left := records.members(before)):
             reporter.log(f"ending what the last launch left behind: {', '.join(map(str, sorted(left)))}")
             stop.end(before, LEFT_GRACE)
-        with _one_at_a_time(store):
+        # two that want one port would both find it free until one's record is written: an engine listens much later
+        with locked(os.path.join(store, "launch.lock"), "another launch", TAKES_TURNS):
             check_port(request)
             yield folder
 
@@ -80,28 +80,8 @@ def _new_log(recipe: str) -> str:
     return os.path.join("lanes", recipe, f"{name}-{os.urandom(4).hex()}.log")
 
 
-@contextmanager
-def _one_at_a_time(store: str) -> Iterator[None]:
-    """Hold the launches of this store for the moment between looking at the port and writing the record: two that want
-    one port would both find it free, since an engine listens long after its launch.
-    """
-    deadline = time.monotonic() + TAKES_TURNS
-    with ExitStack() as held:
-        while True:
-            try:
-                held.enter_context(locked(os.path.join(store, "launch.lock"), "another launch"))
-                break
-            except AgentError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-        yield
-
-
 def check_port(request: Request) -> None:
-    """Refuse when the port is held, naming the holder and, when it is one of ours, its lane: one that was launched and
-    does not listen yet, too.
-    """
+    """Refuse when the port is held, or a lane was launched on it that does not listen yet, naming who it is."""
     store, port = request["store"], request["port"]
     if not port:
         return
@@ -131,12 +111,11 @@ def check_port(request: Request) -> None:
 
 def _start(request: LaunchRequest, store: str, log: str) -> LaneRecord:
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    env |= request["env"]
-    name, _, value = records.mark(log).partition("=")
-    env[name] = value
+    env |= {**request["env"], MARK: log}
     go_read, go_write = os.pipe()
     told_read, told_write = os.pipe()
-    _make(store, log)
+    with Held(os.path.join(store, os.path.dirname(log))) as held:
+        os.close(held.create(os.path.basename(log), 0o600))  # for the lane's user alone: there may be prompts in it
     try:
         process = subprocess.Popen(  # noqa: S603 - argv is a list, no shell
             [sys.executable, "-I", "-S", "-c", _KEEPER, _ROOT, os.path.join(store, log), str(go_read), str(told_write)],
@@ -170,40 +149,17 @@ def _start(request: LaunchRequest, store: str, log: str) -> LaneRecord:
 
 def record_of(request: Request) -> LaneRecord:
     """The record of a launch, as far as that is the same whatever is launched."""
+    # by name, since the request may hold secrets
     return {
-        "format": records.LANE_FORMAT,
-        "recipe": request["recipe"],
-        "launch": request["launch"],
-        "rank": request["rank"],
-        "world_size": request["world_size"],
-        "key": request["key"],
-        "parts": request["parts"],
-        "container": "",
-        "pid": 0,
-        "start_ticks": 0,
-        "boot_id": procs.boot_id(),
-        "argv": request["argv"],
-        "uses": request.get("uses", []),
-        "host": request["host"],
-        "port": request["port"],
-        "model_id": request["model_id"],
-        "protect": request.get("protect", False),
-        "lock": request.get("lock", ""),
-        "log": "",
-        "launched_at": time.time(),
-        "launched_uptime": records.uptime(),
-        "ready": None,
-        "gates": None,
-        "served_at": None,
-        "stopped_at": None,
-    }
-
-
-def _make(store: str, log: str) -> None:
-    """The log, for the lane's user alone: there may be prompts of people in it."""
-    folder, name = os.path.split(os.path.join(store, log))
-    with Held(folder) as held:
-        os.close(held.create(name, 0o600))
+        "format": records.LANE_FORMAT, "recipe": request["recipe"], "launch": request["launch"],
+        "rank": request["rank"], "world_size": request["world_size"], "key": request["key"],
+        "parts": request["parts"], "argv": request["argv"], "uses": request.get("uses", []),
+        "host": request["host"], "port": request["port"], "model_id": request["model_id"],
+        "protect": request.get("protect", False), "lock": request.get("lock", ""),
+        "container": "", "pid": 0, "start_ticks": 0, "boot_id": procs.boot_id(), "log": "",
+        "launched_at": time.time(), "launched_uptime": records.uptime(),
+        "ready": None, "gates": None, "served_at": None, "stopped_at": None,
+    }  # fmt: skip
 
 
 def _told(descriptor: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sparkbuild.agent.docker.ours import is_frozen, not_serving
 from sparkbuild.agent.lane import ports, records
@@ -80,28 +80,21 @@ def _see_living(fact: LaneFact, record: LaneRecord, glance: procs.Glance) -> set
     if fact.get("again"):
         fact["problem"] = fact["again"]
     elif fact["listening"]:
-        answered = answers(record, listener.addresses(record["port"], glance))
-        fact["answers"] = answered["answers"]
-        if answered["answers"]:
-            fact["served_ids"] = answered["served_ids"]
-        else:
-            fact["problem"] = answered["problem"]
+        fact.update(cast("LaneFact", answers(record, listener.addresses(record["port"], glance))))
     return pids
 
 
 def _how_it_ended(fact: LaneFact, record: LaneRecord, query: Query) -> str:
     state = fact.get("state", "")
-    if record.get("stopped_at") is not None:
+    if record.get("stopped_at") is not None or (in_docker(record) and not state):
         return state
     if in_docker(record):
-        return of_container(record["container"], state, query.get("docker", "")) if state else state
-    return (
-        of_process(record, query["store"]) if record.get("boot_id") == procs.boot_id() else "this node was booted since"
-    )
+        return of_container(record["container"], state, query.get("docker", ""))
+    is_of_this_boot = record.get("boot_id") == procs.boot_id()
+    return of_process(record, query["store"]) if is_of_this_boot else "this node was booted since"
 
 
 def _see_containers(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> None:
-    """What docker knows of the recipe's containers."""
     record = fact["record"]
     recorded = record.get("container", "") if record else ""
     box = shelf.box(recorded)
@@ -118,9 +111,8 @@ def _see_containers(fact: LaneFact, store: str, recipe: str, shelf: Shelf) -> No
 
 
 def _others(query: Query, by_recipe: Mapping[str, LaneRecord], shelf: Shelf | None) -> tuple[list[str], list[Box]]:
-    """Other lanes that hold this node: a node serves one. Docker is asked wherever we may: whatever this lane runs in,
-    others may be in containers. The second are those that were launched from another store, of the same recipe even:
-    this store's operator cannot stop them.
+    """Other lanes that hold this node, by whatever they run in; and the containers of those of another store, be it of
+    the same recipe: this store's operator cannot stop them.
     """
     store, recipe = query["store"], query["recipe"]
     others = {name: record for name, record in by_recipe.items() if name != recipe}

@@ -1,14 +1,14 @@
-"""Lanes that run as processes here and that no record of this store names: launched from another store, by this user
-or, when we are root, by any. Each launch marks its processes, so that they are found by that alone.
-"""
+"""Lanes that run as processes here and that no record of this store names, found by the mark of their launches."""
 
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.machine import procs
 from sparkbuild.agent.machine.gpus import gpus
+from sparkbuild.agent.machine.system import text
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -43,34 +43,20 @@ def unrecorded(store: str, logs: Collection[str], glance: procs.Glance) -> list[
 
 
 def wants(lane: ProcessLane, port: int, glance: procs.Glance) -> bool:
-    """Whether a lane listens on a port, or one of its processes was started to: an engine may take minutes to get
-    there, and the first process is what keeps the log until then.
-    """
+    """Whether a lane listens on a port, or one of its processes was started to: that may take an engine minutes."""
     pids = next((pids for pids in glance.marks(MARK).values() if lane["pid"] in pids), {lane["pid"]})
-    return port in lane["ports"] or any(str(port).encode() in _words(pid) for pid in pids)
-
-
-def _words(pid: int) -> list[bytes]:
-    """The words of a command line, those of `--port=8000` and `0.0.0.0:8000` apart."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().replace(b"=", b"\0").replace(b":", b"\0").split(b"\0")
-    except OSError:
-        return []
+    # as a word of its command line; those of `--port=8000` and `0.0.0.0:8000` count apart
+    return port in lane["ports"] or any(str(port) in re.split("[=:\0]", text(f"/proc/{pid}/cmdline")) for pid in pids)
 
 
 def strangers(glance: procs.Glance, ours: Collection[int] = ()) -> dict[int, str]:
-    """Ports that people other than us listen on, for others than this machine; who that is, in words. What these
-    processes are may not be read; an engine is among them, or not. `ours`: ports that are explained already.
-    """
+    """Ports that people other than us listen on, not for this machine alone, less `ours`; who that is, in words."""
     me = os.geteuid()
     by_port = {}
     for port, sockets in sorted(glance.listening().items()):
-        uid = next(
-            (listener.uid for listener in sockets if _ORDINARY <= listener.uid != me and not listener.loopback), None
-        )
-        if uid is not None and me != 0 and port not in ours:
-            by_port[port] = procs.hidden(uid)
+        uids = [listener.uid for listener in sockets if _ORDINARY <= listener.uid != me and not listener.loopback]
+        if uids and me != 0 and port not in ours:
+            by_port[port] = procs.hidden(uids[0])
     return by_port
 
 
@@ -82,17 +68,11 @@ def _home(pids: Collection[int], log: str) -> str:
                 path = os.readlink(f"/proc/{pid}/{place}")
             except OSError:
                 continue
-            end = log if place != "cwd" else os.path.dirname(log)
+            end = os.path.dirname(log) if place == "cwd" else log
             if path.endswith(f"/{end}"):
                 return path[: -len(end) - 1]
     return ""
 
 
 def _ports(pids: set[int], glance: procs.Glance) -> list[int]:
-    """The ports that some of the processes listen on."""
-    held = {
-        port
-        for port in glance.listening()
-        if (inodes := glance.inodes(port)) and procs.owns_socket(pids, inodes) is not None
-    }
-    return sorted(held)
+    return sorted(port for port in glance.listening() if procs.owns_socket(pids, glance.inodes(port)) is not None)

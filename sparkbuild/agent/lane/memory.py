@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
+from contextlib import suppress
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError
 from sparkbuild.agent.lane import records
+from sparkbuild.agent.machine.logins import output_of
 from sparkbuild.agent.machine.system import number, text
 
 PATIENCE = 5.0  # seconds for nvidia-smi
@@ -14,9 +15,7 @@ _MIB = 1 << 20
 
 
 def held(store: str, recipe: str, docker: str) -> int:
-    """Bytes, 0 when it does not run or does not let itself be measured: its processes' or its container's, and what
-    these hold of a GPU, which on a machine of shared memory is memory like any other.
-    """
+    """Bytes of its processes or its container, and of a GPU's memory; 0 when it does not run or cannot be measured."""
     record = records.record(store, recipe)
     if record is None:
         return 0
@@ -29,11 +28,10 @@ def held(store: str, recipe: str, docker: str) -> int:
 
 
 def _pid_of(container: str, docker: str) -> int:
-    try:
+    with suppress(DockerdError):
         inspected = Dockerd(docker).container(container)
-    except DockerdError:
-        return 0
-    return inspected["State"].get("Pid", 0) if inspected else 0
+        return inspected["State"].get("Pid", 0) if inspected else 0
+    return 0
 
 
 def _group(pid: int) -> str:
@@ -65,13 +63,7 @@ def _on_gpu(pids: set[int]) -> int:
     if not pids or not os.path.isdir("/proc/driver/nvidia"):
         return 0
     argv = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(  # noqa: S603 - argv is a list, no shell
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return of_gpu_rows(done.stdout, pids)
+    return of_gpu_rows(output_of(argv, PATIENCE), pids)
 
 
 def of_gpu_rows(out: str, pids: set[int]) -> int:

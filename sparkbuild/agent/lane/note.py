@@ -11,7 +11,6 @@ from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.lanes import Noted, NoteRequest, Recorded
-    from sparkbuild.agent.wire.records import LaneRecord
 
 _FIELDS = frozenset({"key", "parts", "ready", "gates", "served_at", "protect", "stopped_at", "started"})  # of Noted
 
@@ -21,11 +20,7 @@ def run(request: NoteRequest, reporter: Reporter) -> Recorded:
     del reporter
     store, recipe = request["store"], request["recipe"]
     noted = _noted(request)
-
-    def edit(record: LaneRecord) -> LaneRecord:
-        return {**record, **noted}
-
-    record = records.change(store, recipe, request["launch"], edit)
+    record = records.change(store, recipe, request["launch"], lambda last: {**last, **noted})
     if record is None:
         raise AgentError(f"lane {recipe} was replaced meanwhile", kind="engine")
     note_served(request)

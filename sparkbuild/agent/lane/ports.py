@@ -8,6 +8,7 @@ from sparkbuild.agent.docker.engine import SOCKET, Dockerd, DockerdError
 from sparkbuild.agent.docker.ours import lanes, name_of
 from sparkbuild.agent.lane import records
 from sparkbuild.agent.machine import procs
+from sparkbuild.agent.machine.system import text
 from sparkbuild.agent.wire.lanelabels import PORT, RECIPE, STORE, is_of_another
 
 if TYPE_CHECKING:
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def launched_on(by_recipe: Mapping[str, LaneRecord], recipe: str, port: int) -> Holder | None:
-    """Another lane of this store that was launched on a port, lives and does not listen yet, as `named` tells a holder.
-    A container is told as what holds its node.
-    """
+    """Another lane of this store, of processes, that was launched on a port and does not listen yet."""
     for name, record in by_recipe.items():
         if name != recipe and record["port"] == port and not records.in_docker(record) and records.alive(record):
             pid = record["pid"]
@@ -36,17 +35,15 @@ def named(store: str, holder: Holder, port: int, socket: str) -> Holder:
 
 
 def container_of(store: str, holder: Holder, port: int, socket: str) -> dict[str, str]:
-    """{"container": name, "lane": recipe} of the living container of a lane that holds a port, {} when it is none's.
-    `lane` is "" for a lane of another store, which is not ours to stop.
-
-    A process is known by its control group; one that is hidden, by the port that the container's label names.
+    """The living container of a lane that holds a port: {"container": name, "lane": recipe, "" for one of another
+    store}. A process is known by its control group; one that is hidden, by the port that the container's label names.
     """
     try:
         engine = Dockerd(socket or SOCKET)
         running = [entry for entry in lanes(engine, engine.containers(RECIPE)) if entry.get("State") == "running"]
     except DockerdError:
         return {}
-    group = _group(holder["pid"])
+    group = text(f"/proc/{holder['pid']}/cgroup")  # docker's control groups have the container's id in their names
     for entry in running:
         labels = entry.get("Labels") or {}
         is_holder = entry["Id"] in group if holder["pid"] else labels.get(PORT) == str(port)
@@ -54,12 +51,3 @@ def container_of(store: str, holder: Holder, port: int, socket: str) -> dict[str
             is_foreign = is_of_another(labels.get(STORE, ""), store)
             return {"container": name_of(entry), "lane": "" if is_foreign else labels[RECIPE]}
     return {}
-
-
-def _group(pid: int) -> str:
-    """The control groups of a process; docker's have the container's id in their names."""
-    try:
-        with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -9,9 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from sparkbuild.agent.docker.engine import SOCKET
-from sparkbuild.agent.docker.fact import docker_fact
 from sparkbuild.agent.lane.memory import held
-from sparkbuild.agent.machine import procs
 from sparkbuild.agent.machine.logins import ends_with_login
 from sparkbuild.agent.machine.mounts import disks
 from sparkbuild.agent.machine.system import memory, text
@@ -23,10 +21,8 @@ if TYPE_CHECKING:
     from sparkbuild.agent.wire.nodes import PreflightAsk, PreflightFact, Unreachable
     from sparkbuild.agent.wire.verbs import Placed
 
-    class Query(PreflightAsk, Placed, total=False):
-        """With what all looks of one moment share."""
-
-        glance: procs.Glance
+    class Query(PreflightAsk, Placed):
+        """With where."""
 
 
 T = TypeVar("T")
@@ -38,32 +34,26 @@ _THERE = {0, errno.ECONNREFUSED, errno.ECONNRESET}
 
 def observe(query: Query) -> PreflightFact:
     """See PREFLIGHT."""
-    glance = query.get("glance") or procs.Glance()
-    paths, devices, image = query.get("paths", []), query.get("devices", []), query.get("image", "")
-    socket_ = query.get("docker") or SOCKET
+    paths, devices = query.get("paths", []), query.get("devices", [])
     looks = Looks(30.0)
     at_paths = looks.begin(partial(disks, [*paths, *devices]))
     away = looks.begin(partial(unreachable, query.get("peers", [])))
-    in_docker = looks.begin(partial(docker_fact, socket_, [image])) if image else None
     seen = _known(at_paths)
-    docker = _known(in_docker) if in_docker else None
-    holders = {str(port): procs.holder(port, glance) for port in query.get("ports", ())}
     return {
         "missing": [path for path in paths if not seen[path]["exists"] and not seen[path]["problem"]],
         "devices_missing": [path for path in devices if not seen[path]["exists"] and not seen[path]["problem"]],
         # a folder of devices (/dev/infiniband) is given as a whole
         "not_devices": [path for path in devices if seen[path]["kind"] in {"file", "other"}],
         "unknown": {path: disk["problem"] for path, disk in seen.items() if disk["problem"]},
-        "ports": {port: holder for port, holder in holders.items() if holder is not None},
         "unreachable": _known(away),
-        "image": docker["images"].get(image) if docker else None,
-        "foreign": [box for box in docker["containers"] if box["gpu"] and not box["ours"]] if docker else [],
-        "docker_problem": docker["problem"] if docker else "",
-        "arch": os.uname().machine,
         "memory_available": memory(text("/proc/meminfo"))["available"],
         "ends_with_login": ends_with_login() if query.get("runtime") == "process" else "",
-        "memory_own": held(query["store"], query["replaces"], socket_) if query.get("replaces") else 0,
+        "memory_own": _held(query),
     }
+
+
+def _held(query: Query) -> int:
+    return held(query["store"], query["replaces"], query.get("docker") or SOCKET) if query.get("replaces") else 0
 
 
 def _known(wait: Callable[[], T | Exception]) -> T:

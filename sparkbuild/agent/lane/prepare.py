@@ -10,8 +10,8 @@ import base64
 import os
 import stat
 from contextlib import suppress
-from functools import partial
-from typing import IO, TYPE_CHECKING
+from operator import methodcaller
+from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.held import Held
 from sparkbuild.agent.disk.private import private
@@ -79,31 +79,20 @@ def _files(folder: str, name: str, encoded: dict[str, str]) -> str:
             if not place.startswith(name + os.sep) or "\0" in inner:
                 raise AgentError("a file of the recipe would lie outside of its folder", found=inner)
             held.makedirs(os.path.dirname(place))  # a container may run as another user: readable, whatever our umask
-            held.replace(place, partial(_put, data), 0o755 if data.startswith(_PROGRAMS) else 0o644)
+            held.replace(place, methodcaller("write", data), 0o755 if data.startswith(_PROGRAMS) else 0o644)
     return os.path.join(folder, name)
 
 
 def _files_in(held: Held, name: str) -> set[str]:
     """All that is below a folder and is none itself."""
-    files: set[str] = set()
     here = held.lstat(name)
-    if here is None:
-        return files
-    if not stat.S_ISDIR(here.st_mode):
-        return {name}
-    for inner in held.listdir(name):
-        files |= _files_in(held, f"{name}/{inner}")
-    return files
-
-
-def _put(data: bytes, file: IO[bytes]) -> None:
-    file.write(data)
+    if here is None or not stat.S_ISDIR(here.st_mode):
+        return {name} if here else set()
+    return {file for inner in held.listdir(name) for file in _files_in(held, f"{name}/{inner}")}
 
 
 def _base(store: str, recipe: str) -> tuple[str, str]:
-    """Where the secrets of one recipe lie in memory: this user's folder, and a name in it. The store tells two
-    workspaces on one node apart.
-    """
+    """Where the secrets of a recipe lie in memory: this user's folder, and a name in it that the store is part of."""
     return os.path.join(MEMORY, f"sparkbuild-{os.geteuid()}"), f"{recipe}-{store_id(store)}"
 
 
@@ -129,5 +118,5 @@ def _secrets(store: str, recipe: str, launch: str, values: dict[str, str]) -> st
         held.makedirs(f"{name}/{launch}", 0o700)
         for secret, value in values.items():
             data = value.encode(errors="surrogateescape")
-            held.replace(f"{name}/{launch}/{secret}", partial(_put, data), 0o600)
+            held.replace(f"{name}/{launch}/{secret}", methodcaller("write", data), 0o600)
     return os.path.join(top, name, launch)

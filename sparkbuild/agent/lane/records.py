@@ -31,9 +31,7 @@ def folder(store: str, recipe: str) -> str:
 
 
 def read(store: str, recipe: str) -> LaneRecord | Unread | None:
-    """The record of the last launch, None when there was none, or why it cannot be read. Its shape is looked at here:
-    who reads a record elsewhere may rely on it.
-    """
+    """The last launch's record, its shape looked at; None when there was none, or why it cannot be read."""
     path = _path(store, recipe)
     try:
         content = unread.foreign(store, recipe, path) or read_json(path)
@@ -52,9 +50,7 @@ def read(store: str, recipe: str) -> LaneRecord | Unread | None:
 
 
 def record(store: str, recipe: str) -> LaneRecord | None:
-    """The record of the last launch, None when there was none, or what stands there is no record: a launch writes
-    another. Raises AgentError for one that is another user's.
-    """
+    """The last launch's record, None when there is none to be read; AgentError for one that is another user's."""
     last = read(store, recipe)
     if isinstance(last, Unread):
         if last.user:

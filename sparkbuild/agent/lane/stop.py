@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.disk.lock import locked
@@ -17,7 +18,7 @@ from sparkbuild.agent.wire.protocol import Reporter
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.lanes import StopRequest, StopResult
-    from sparkbuild.agent.wire.records import LaneRecord
+    from sparkbuild.agent.wire.records import LaneRecord, Stopping
 
 _GRACE = 15.0  # seconds, where the request says none
 
@@ -62,11 +63,9 @@ def _name_containers(request: StopRequest, launch: str, record: LaneRecord | Non
 
 def _mark(record: LaneRecord, request: StopRequest) -> None:
     """Note who stops it before it ends: whoever waits for it is told so, and not that it died."""
-
-    def edit(current: LaneRecord) -> LaneRecord:
-        return {**current, "stopping": {"at": time.time(), "by": request.get("by", "")}}
-
-    records.change(request["store"], request["recipe"], record.get("launch", ""), edit)
+    stopping: Stopping = {"at": time.time(), "by": request.get("by", "")}
+    launch = record.get("launch", "")
+    records.change(request["store"], request["recipe"], launch, lambda current: {**current, "stopping": stopping})
 
 
 def _ended(record: LaneRecord) -> LaneRecord:
@@ -103,7 +102,5 @@ def end(record: LaneRecord, grace: float) -> bool:
 
 def _signal(pids: set[int], number: int) -> None:
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            continue

@@ -21,21 +21,21 @@ _PIECE = 192 << 10
 
 
 def run(request: TokenizerRequest, reporter: Reporter) -> TokenizerResult:
-    """See TOKENIZER. Emits {"event": "piece", "name", "data": base64}, in order. Error, kind "config": there is none at
-    that path.
-    """
+    """See TOKENIZER. Emits {"event": "piece", "name", "data": base64}, in order."""
     path = request["path"]
-    folder, names = os.path.split(path)[0], [os.path.basename(path)]
     if os.path.isdir(path):
         folder, names = path, [name for name in NAMES if os.path.isfile(os.path.join(path, name))]
-    is_one = bool(names) and (names[0] == NAMES[0] if os.path.isdir(path) else path.endswith(".json"))
-    if not is_one or not os.path.isfile(os.path.join(folder, names[0])):
-        what = "a folder without tokenizer.json" if os.path.isdir(path) else "no such file"
+        problem = "" if NAMES[0] in names else "a folder without tokenizer.json"
+    else:
+        folder, names = os.path.dirname(path), [os.path.basename(path)]
+        problem = "" if path.endswith(".json") else "a file of another kind"
+        problem = problem if os.path.isfile(path) else "no such file"
+    if problem:
         raise AgentError(
             "the tokenizer for the throughput bench is missing",
             kind="config",
             where=path,
-            found=what if not os.path.isfile(path) else "a file of another kind",
+            found=problem,
             wanted="a tokenizer.json, or a folder with one, on the node of rank 0 (a GGUF file only on this machine)",
         )
     for name in names:

@@ -1,11 +1,10 @@
-"""Records of lanes that cannot be gone by: another user's, and what is no record. One of them is a row of its own, and
-keeps nobody from seeing the others.
-"""
+"""Records of lanes that cannot be gone by, another user's or none: each is a row, and hides no other."""
 
 from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparkbuild.agent.machine import procs
@@ -84,23 +83,23 @@ def foreign(store: str, recipe: str, path: str) -> Unread | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         if seen.st_uid not in {0, os.geteuid(), os.stat(store).st_uid}:
-            user = procs.name_of(seen.st_uid) or f"uid {seen.st_uid}"
-            return Unread(recipe, path, "whose record is not gone by", user, seen.st_mtime, seen.st_uid)
+            return _of_another(recipe, path, "whose record is not gone by", seen, seen.st_mtime)
     return None
 
 
 def closed(recipe: str, path: str) -> Unread:
     """Of a record that this user may not read."""
-    why = "who alone may read its record"
-    for place in (path, os.path.dirname(path), os.path.dirname(os.path.dirname(path))):
-        try:
+    why, folder = "who alone may read its record", os.path.dirname(path)
+    for place, is_its_own in ((path, True), (folder, True), (os.path.dirname(folder), False)):
+        with suppress(OSError):
             seen = os.stat(place)
-        except OSError:
-            continue
-        since = seen.st_mtime if place != os.path.dirname(os.path.dirname(path)) else 0.0
-        user = procs.name_of(seen.st_uid) or f"uid {seen.st_uid}"
-        return Unread(recipe, path, why, user, since, seen.st_uid)
+            return _of_another(recipe, path, why, seen, seen.st_mtime if is_its_own else 0.0)
     return Unread(recipe, path, why, "another")
+
+
+def _of_another(recipe: str, path: str, why: str, seen: os.stat_result, since: float) -> Unread:
+    user = procs.name_of(seen.st_uid) or f"uid {seen.st_uid}"
+    return Unread(recipe, path, why, user, since, seen.st_uid)
 
 
 def wrong(record: Mapping[str, object]) -> str:

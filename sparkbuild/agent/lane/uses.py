@@ -1,6 +1,4 @@
-"""Which running lanes of this node use a folder: what they read is not linked, replaced or removed under them, and of
-what is staged, the longest unused is evicted first.
-"""
+"""Which running lanes of this node use a folder: what they read is not linked, replaced or removed under them."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ def users(store: str, path: str, shelf: Shelf | None = None) -> list[str]:
 
 
 def used(store: str, paths: Iterable[str], shelf: Shelf) -> str:
-    """Why none of the paths may be removed, "" when they may: a lane of this store uses one, or a running container has
-    one mounted, whoever launched it.
-    """
+    """Why none of the paths may be removed: a lane of this store uses one, or a container has one mounted; or ""."""
     paths = tuple(paths)
     lanes_of = sorted({lane for path in paths for lane in users(store, path, shelf)})
     if lanes_of:
@@ -55,9 +51,7 @@ def used(store: str, paths: Iterable[str], shelf: Shelf) -> str:
 
 
 def _mounted(path: str, shelf: Shelf) -> list[str]:
-    """The running containers that have it, a folder above it, or something in it. What has the whole machine mounted,
-    as programs do that watch it, says nothing of this folder.
-    """
+    """The running containers that have some of it mounted. One that has the whole machine mounted only watches it."""
     places = {os.path.normpath(path), os.path.realpath(path)}
 
     def holds(source: str) -> bool:
@@ -82,9 +76,7 @@ def refuse(store: str, paths: Iterable[str], what: str, shelf: Shelf | None = No
 
 
 def note_served(request: Request) -> None:
-    """Note which folders the running lane of the request's recipe uses. That is known of a lane while it runs: so when
-    it was launched, when it is ready, and before it is stopped.
-    """
+    """Note which folders the recipe's lane uses, known while it runs: once launched or ready, before a stop."""
     entries = index.entries(request["store"])
     if not entries:
         return

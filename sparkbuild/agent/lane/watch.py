@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.docker.engine import Dockerd, DockerdError
@@ -17,12 +18,13 @@ from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.lanes import WatchRequest, WatchResult
-    from sparkbuild.agent.wire.records import LaneRecord, Stopping
+    from sparkbuild.agent.wire.records import LaneRecord
 
 PERIOD = 0.1  # seconds; the log of a starting engine is what the operator looks at
 DOCKER_PERIOD = 0.3  # docker is asked over its socket each time
 MOST = 50  # lines per event
 _LAST_LINES = 15  # of a log that has ended
+_NOBODY: WatchResult = {"launch": "", "stopping": None}
 LONGEST = 65536  # bytes of a line; of a longer one, its end
 
 
@@ -37,10 +39,7 @@ def run(request: WatchRequest, reporter: Reporter) -> WatchResult:
     if record is None:
         raise AgentError(f"lane {request['recipe']} was never started here", kind="engine")
     if request.get("launch", "") not in {"", record.get("launch", "")}:
-        launch, stopping = _recorded(request)
-        return {
-            "alive": False, "listening": False, "last_lines": [], "state": "", "launch": launch, "stopping": stopping,
-        }  # fmt: skip
+        return {"alive": False, "listening": False, "last_lines": [], "state": "", **_recorded(request)}
     source = _Container(record, request) if records.in_docker(record) else _Process(record, request["store"])
     seen: tuple[bool, bool] | None = None
     last = 0.0
@@ -55,10 +54,8 @@ def run(request: WatchRequest, reporter: Reporter) -> WatchResult:
         if not alive or (listening and request.get("until") == "listening"):
             ending = log_end(request["store"], request.get("docker", ""), record, _LAST_LINES)
             state = source.state if alive else source.ended()
-            launch, stopping = _recorded(request)
             return {
-                "alive": alive, "listening": listening, "last_lines": ending, "state": state,
-                "launch": launch, "stopping": stopping,
+                "alive": alive, "listening": listening, "last_lines": ending, "state": state, **_recorded(request),
             }  # fmt: skip
         time.sleep(source.period)
 
@@ -68,10 +65,10 @@ def _only_inside(record: LaneRecord) -> bool:
     return not is_meant and procs.Glance().is_loopback_alone(record["port"])
 
 
-def _recorded(request: WatchRequest) -> tuple[str, Stopping | None]:
+def _recorded(request: WatchRequest) -> WatchResult:
     """The launch that is recorded by now, and who stops it: somebody may have launched the lane anew."""
-    now = records.record(request["store"], request["recipe"])
-    return (now.get("launch", ""), now.get("stopping")) if now else ("", None)
+    last = records.record(request["store"], request["recipe"])
+    return {"launch": last.get("launch", ""), "stopping": last.get("stopping")} if last else _NOBODY
 
 
 class _Process:
@@ -152,15 +149,9 @@ class _Container:
 
     def lines(self) -> list[str]:
         """What its log has gained."""
-        taken = []
-        while self._lines:
-            taken.append(self._lines.popleft())
-        return taken[-MOST:]
+        return [self._lines.popleft() for _ in range(len(self._lines))][-MOST:]
 
     def _follow(self) -> None:
-        try:
+        with suppress(DockerdError):
             docker = Dockerd(self._request["docker"])
-            for line in docker.logs(self._record["container"], tail=1000, follow=True):
-                self._lines.append(line)
-        except DockerdError:
-            return
+            self._lines.extend(docker.logs(self._record["container"], tail=1000, follow=True))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pwd
 import shlex
 import stat
 import sys
 import time
 
 from sparkbuild.agent.disk.files import is_in
+from sparkbuild.agent.machine.procs import name_of
 from sparkbuild.agent.wire.layout import STAGED_INDEX
 
 _GETFLAGS = 0x80086601  # FS_IOC_GETFLAGS
@@ -27,17 +27,13 @@ def fields_of(path: str, store: str) -> dict[str, str]:
     closed = _closed(path)
     if not closed:
         return {"found": f"we are {me}", "wanted": f"a path that {me} may use", "next": f"ls -ld {nearest(path)}"}
-    found = os.stat(closed)
-    mode = stat.filemode(found.st_mode)
+    state = os.stat(closed)
+    belongs = f"{closed} belongs to {user(state.st_uid)}, {stat.filemode(state.st_mode)}"
     inside = is_in(path, store)
-    mends = f"let {me} use {closed}"
-    if closed == "/":  # a folder of the user's own in it is meant, not all of it
-        mends = f"{folder_for_us(path)}, or name another folder"
     owners = others_in(store) if inside and is_in(closed, store) else []
     if owners:  # to take the store would end what they have there
-        has = "; ".join(owners)
         return {
-            "found": f"{closed} belongs to {user(found.st_uid)}, {mode}; in this store {has}; we are {me}",
+            "found": f"{belongs}; in this store {'; '.join(owners)}; we are {me}",
             "wanted": "a store for each user: this one is in use",
             "next": "name another `store` for this node in config.toml",
         }
@@ -45,8 +41,12 @@ def fields_of(path: str, store: str) -> dict[str, str]:
         mends = f"sudo chown -R {me}: {store}"
     elif inside:
         mends = f"{folder_for_us(store)}, or another `store` in config.toml"
+    elif closed == "/":  # a folder of the user's own in it is meant, not all of it
+        mends = f"{folder_for_us(path)}, or name another folder"
+    else:
+        mends = f"let {me} use {closed}"
     return {
-        "found": f"{closed} belongs to {user(found.st_uid)}, {mode}; we are {me}",
+        "found": f"{belongs}; we are {me}",
         "wanted": f"a store that {me} may write to" if inside else f"a path that {me} may use",
         "next": f"on that node: {mends}",
     }
@@ -58,10 +58,8 @@ def folder_for_us(path: str) -> str:
 
 
 def others_in(store: str) -> list[str]:
-    """Who else has lanes or staged data in a store, in words: whose it is, and since when. What may not be looked into
-    may hold anything: its owner has something there.
-    """
-    found: dict[int, tuple[str, float]] = {}
+    """Who else has lanes or staged data in a store, and since when, in words. What is closed to us counts as theirs."""
+    by_owner: dict[int, tuple[str, float]] = {}
     for name, what in (("lanes", "lanes"), (STAGED_INDEX, "staged data")):
         folder = os.path.join(store, name)
         try:
@@ -76,12 +74,12 @@ def others_in(store: str) -> list[str]:
             except OSError:
                 continue
             if seen.st_uid != os.geteuid():
-                _, since = found.get(seen.st_uid, ("", seen.st_mtime))
-                found[seen.st_uid] = (what, min(since, seen.st_mtime))
+                _, since = by_owner.get(seen.st_uid, ("", seen.st_mtime))
+                by_owner[seen.st_uid] = (what, min(since, seen.st_mtime))
     stamp = "%Y-%m-%d %H:%M:%S UTC"
     return [
         f"{user(uid)} has {what} since {time.strftime(stamp, time.gmtime(since))}"
-        for uid, (what, since) in sorted(found.items())
+        for uid, (what, since) in sorted(by_owner.items())
     ]
 
 
@@ -136,7 +134,4 @@ def _attributes(path: str) -> str:
 
 def user(number: int) -> str:
     """What a user is called, its number where it has no name."""
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
+    return name_of(number) or str(number)

@@ -31,10 +31,8 @@ def gpus(folder: str = FOLDER) -> tuple[list[Gpu], str]:
     except OSError:
         places = []
     for index, place in enumerate(places):
-        fields = {}
-        for row in text(f"{folder}/gpus/{place}/information").splitlines():
-            name, _, value = row.partition(":")
-            fields[name.strip()] = value.strip()
+        rows = (row.partition(":") for row in text(f"{folder}/gpus/{place}/information").splitlines())
+        fields = {name.strip(): value.strip() for name, _, value in rows}
         cards.append({
             "index": index, "name": fields.get("Model", ""), "uuid": fields.get("GPU UUID", ""), "driver": driver,
         })  # fmt: skip
@@ -68,9 +66,10 @@ def _asked() -> tuple[list[Gpu], str]:
 
 def parse(out: str) -> tuple[list[Gpu], str]:
     """Rows of nvidia-smi: index, name, uuid, driver; rows that are none are left out."""
-    found: list[Gpu] = []
-    for line in out.splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) == 4 and _INDEX.fullmatch(fields[0]):
-            found.append({"index": int(fields[0]), "name": fields[1], "uuid": fields[2], "driver": fields[3]})
-    return found, found[0]["driver"] if found else ""
+    rows = [[field.strip() for field in line.split(",")] for line in out.splitlines()]
+    cards: list[Gpu] = [
+        {"index": int(row[0]), "name": row[1], "uuid": row[2], "driver": row[3]}
+        for row in rows
+        if len(row) == 4 and _INDEX.fullmatch(row[0])
+    ]
+    return cards, cards[0]["driver"] if cards else ""

@@ -20,19 +20,19 @@ _MAPPED = "0000:0000:0000:0000:0000:ffff:"  # ::ffff:a.b.c.d
 
 def hcas(folder: str = FOLDER) -> list[Hca]:
     """Every port of every adapter; [] without any."""
-    found: list[Hca] = []
+    ports: list[Hca] = []
     for name in _listed(folder):
         for port in sorted(filter(str.isdigit, _listed(f"{folder}/{name}/ports")), key=int):
             place = f"{folder}/{name}/ports/{port}"
             gids = _gids(place)
-            found.append({
+            ports.append({
                 "name": name,
                 "port": int(port),
                 "active": "ACTIVE" in text(f"{place}/state"),
                 "interface": _interface(place, f"{folder}/{name}/device/net", int(port), gids),
                 "gids": gids,
             })  # fmt: skip
-    return found
+    return ports
 
 
 def ipv4(gid: str) -> str:
@@ -47,15 +47,15 @@ def ipv4(gid: str) -> str:
 
 
 def _gids(place: str) -> list[Gid]:
-    found: list[Gid] = []
+    gids: list[Gid] = []
     for index in sorted(filter(str.isdigit, _listed(f"{place}/gids")), key=int):
         gid = text(f"{place}/gids/{index}").strip()
         if not gid.strip("0:"):
             continue  # unused
         kind = text(f"{place}/gid_attrs/types/{index}").strip()  # EINVAL when unused
         if kind:
-            found.append({"index": int(index), "gid": gid, "type": kind, "ipv4": ipv4(gid)})
-    return found
+            gids.append({"index": int(index), "gid": gid, "type": kind, "ipv4": ipv4(gid)})
+    return gids
 
 
 def _interface(place: str, cards: str, port: int, gids: list[Gid]) -> str:

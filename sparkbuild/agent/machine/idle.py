@@ -12,9 +12,7 @@ _NICE = 19
 
 
 def be_idle() -> None:
-    """Lower the priority of the calling thread for good. Where that is refused, it works on as it is; schedulers of
-    NVMe disks that order nothing (`none`) heed no priority.
-    """
+    """Lower the priority of the calling thread for good, as far as that is allowed and its disk heeds it."""
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     number = _IOPRIO_SET.get(os.uname().machine)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from contextlib import suppress
 
 from sparkbuild.agent.machine.system import names, text
 
@@ -21,7 +22,9 @@ def ends_with_login() -> str:
     if not _SCOPE.search(text("/proc/self/cgroup")):
         return ""
     user, _ = names()
-    return told(_property("KillUserProcesses"), _property("KillExcludeUsers"), user)
+    get = ["busctl", "get-property", *_BUS]
+    kills, excluded = (output_of([*get, name], _PATIENCE) for name in ("KillUserProcesses", "KillExcludeUsers"))
+    return told(kills, excluded, user)
 
 
 def told(kills: str, excluded: str, user: str) -> str:
@@ -34,16 +37,10 @@ def told(kills: str, excluded: str, user: str) -> str:
     )
 
 
-def _property(name: str) -> str:
-    try:
-        done = subprocess.run(  # noqa: S603 - a list, no shell
-            ["busctl", "get-property", *_BUS, name],  # noqa: S607 - wherever the system has it
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+def output_of(argv: list[str], patience: float) -> str:
+    """What a program of the system says; "" when it is not there, fails, or takes more than that many seconds."""
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(  # noqa: S603 - argv is a list, no shell
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=patience, check=True
+        ).stdout
+    return ""

@@ -22,8 +22,8 @@ def disks(paths: list[str]) -> dict[str, Disk]:
     """What is at each absolute path."""
     mounts = parse(text("/proc/self/mountinfo"))
     looks = {path: partial(look, path, mounts) for path in paths}
-    found = together(looks, PATIENCE)
-    return {path: _silent(one) if isinstance(one, Exception) else one for path, one in found.items()}
+    outcomes = together(looks, PATIENCE)
+    return {path: _silent(disk) if isinstance(disk, Exception) else disk for path, disk in outcomes.items()}
 
 
 def look(path: str, mounts: list[tuple[str, str]]) -> Disk:
@@ -75,13 +75,13 @@ def kind_of(path: str) -> str:
 
 def parse(mountinfo: str) -> list[tuple[str, str]]:
     """Mount points and file systems of /proc/self/mountinfo (man 5 proc), in order; lines that are cut are left out."""
-    found = []
+    mounts = []
     for line in mountinfo.splitlines():
         left, sep, right = line.partition(" - ")
         fields = left.split(" ")
         if sep and len(fields) >= 6 and right:
-            found.append((_unescaped(fields[4]), right.split(" ")[0]))
-    return found
+            mounts.append((_unescaped(fields[4]), right.split(" ")[0]))
+    return mounts
 
 
 def mount_of(path: str, mounts: list[tuple[str, str]]) -> tuple[str, str]:
@@ -102,8 +102,8 @@ def beneath(path: str) -> tuple[str, str]:
 
 def recorded_mount(path: str) -> tuple[str, str]:
     """The same, as a record of it keeps them: "" and "" for one that nobody could type."""
-    found = beneath(path)
-    return found if all(name.isprintable() for name in found) else ("", "")
+    mount = beneath(path)
+    return mount if all(name.isprintable() for name in mount) else ("", "")
 
 
 def _unescaped(name: str) -> str:
@@ -113,9 +113,7 @@ def _unescaped(name: str) -> str:
 
 
 def _silent(error: Exception) -> Disk:
-    problem = str(getattr(error, "strerror", None) or error)
-    fact: Disk = {
+    return {
         "exists": False, "kind": "missing", "file_system": "", "mount": "", "total": 0, "free": 0, "read_only": False,
-        "problem": problem,
+        "problem": str(getattr(error, "strerror", None) or error),
     }  # fmt: skip
-    return fact

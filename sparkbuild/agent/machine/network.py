@@ -38,8 +38,6 @@ def interfaces(folder: str = FOLDER) -> list[Interface]:
             "name": name,
             "up": bool(on) and text(f"{place}/carrier").strip() == "1",
             "speed_mbit": max(0, int(number(text(f"{place}/speed")))),  # -1 when unknown, EINVAL when down
-            "mtu": int(number(text(f"{place}/mtu"))),
-            "mac": text(f"{place}/address").strip(),
             "addresses": by_index.get(index, []),
         })  # fmt: skip
     return rows
@@ -59,7 +57,7 @@ def addresses() -> dict[int, list[str]]:
 
 
 def read(data: bytes, by_index: dict[int, list[str]]) -> bool:
-    """Take the addresses of one datagram into `found`; False after the last. ValueError when it is cut."""
+    """Take the addresses of one datagram; False after the last. ValueError when it is cut."""
     at = 0
     while at + 16 <= len(data):
         length, kind = struct.unpack_from("=IH", data, at)

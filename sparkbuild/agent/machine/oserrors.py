@@ -45,15 +45,13 @@ def full(error: OSError, path: str) -> dict[str, str]:
     free = f"{disk.f_bavail * disk.f_frsize} bytes free on {mount}"
     if error.errno == errno.EDQUOT:
         me = user(os.geteuid())
-        fields |= {
-            "what": f"the disk quota of {me} is used up",
-            "wanted": f"a larger quota, or less data of {me} there",
-        }
+        fields["what"] = f"the disk quota of {me} is used up"
+        fields["wanted"] = f"a larger quota, or less data of {me} there"
         return {**fields, "found": free, "next": f"quota -s on that node says how much; then run again: {_GOES_ON}"}
     if disk.f_files and disk.f_favail <= _FEW and disk.f_bavail * disk.f_frsize >= _MUCH:
         fields |= {"what": "the disk has no inodes left, so no file can be made", "wanted": "inodes for more files"}
-        found = f"{disk.f_favail} of {disk.f_files} inodes free on {mount}, and {free}"
-        return {**fields, "found": found, "next": f"remove many small files there (df -i {mount}), then run again"}
+        free = f"{disk.f_favail} of {disk.f_files} inodes free on {mount}, and {free}"
+        return {**fields, "found": free, "next": f"remove many small files there (df -i {mount}), then run again"}
     return {**fields, "found": free, "next": f"make room, then run again: {_GOES_ON}"}
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import grp
 import math
 import os
-import pwd
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from sparkbuild.agent.machine.procs import boot_id
+from sparkbuild.agent.machine.procs import boot_id, name_of
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.nodes import Memory, System
@@ -39,32 +38,24 @@ def system() -> System:
     }
 
 
-def release(found: str) -> tuple[str, str]:
+def release(content: str) -> tuple[str, str]:
     """Name and version of the system by os-release (man 5 os-release)."""
-    values = {}
-    for line in found.splitlines():
-        key, sep, value = line.strip().partition("=")
-        if sep:
-            values[key] = value.strip("\"'")
+    rows = (line.strip().partition("=") for line in content.splitlines())
+    values = {key: value.strip("\"'") for key, sep, value in rows if sep}
     return values.get("NAME", ""), values.get("VERSION_ID", "")
 
 
-def memory(found: str) -> Memory:
+def memory(content: str) -> Memory:
     """/proc/meminfo in bytes; 0 for what it does not say."""
-    values: dict[str, int] = {}
-    for line in found.splitlines():
-        key, _, value = line.partition(":")
-        values[key] = int(number(value.strip().partition(" ")[0])) * 1024
+    rows = (line.partition(":") for line in content.splitlines())
+    values = {key: int(number(value.strip().partition(" ")[0])) * 1024 for key, _, value in rows}
     total = values.get("MemTotal", 0)
-    return {"total": total, "available": values.get("MemAvailable", 0), "swap_total": values.get("SwapTotal", 0)}
+    return {"total": total, "available": values.get("MemAvailable", 0)}
 
 
 def names() -> tuple[str, list[str]]:
     """Our login name and the groups this very process is in: one that was added later counts after the next login."""
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        user = str(os.geteuid())
+    user = name_of(os.geteuid()) or str(os.geteuid())
     groups = []
     for gid in sorted({os.getegid(), *os.getgroups()}):
         try:
@@ -83,10 +74,10 @@ def text(path: str) -> str:
         return ""
 
 
-def number(found: str) -> float:
+def number(written: str) -> float:
     """A number, 0 for what is none, or has no end."""
     try:
-        value = float(found)
+        value = float(written)
     except ValueError:
         return 0.0
     return value if math.isfinite(value) else 0.0

@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 from sparkbuild.agent.wire.clock import Time
-from sparkbuild.agent.wire.engine import Container, DockerFact, DockerImage
+from sparkbuild.agent.wire.engine import DockerFact
 from sparkbuild.agent.wire.records import Holder, LaneRow, ProcessLane, UnreadRecord
 from sparkbuild.agent.wire.verbs import Absent, Look, Verb
 
@@ -41,7 +41,6 @@ class Memory(TypedDict):
 
     total: int
     available: int
-    swap_total: int
 
 
 class System(TypedDict):
@@ -95,8 +94,6 @@ class Interface(TypedDict):
     name: str
     up: bool
     speed_mbit: int
-    mtu: int
-    mac: str
     addresses: list[str]
 
 
@@ -177,16 +174,14 @@ ROOM: Look[RoomAsk, RoomFact] = Look("room", RoomFact)
 
 
 class PreflightAsk(TypedDict, total=False):
-    """What a launch would need: `paths` that are there, `devices` that are some, free `ports`, `peers` (IPv4 addresses)
-    that are reached, an `image`. `replaces`: the recipe whose lane would be stopped for it; `runtime` process: what is
-    started here must outlive the login.
+    """What a launch would need: `paths` that are there, `devices` that are some, `peers` (IPv4 addresses) that are
+    reached. `replaces`: the recipe whose lane would be stopped for it; `runtime` process: what is started here must
+    outlive the login.
     """
 
     paths: list[str]
     devices: list[str]
-    ports: list[int]
     peers: list[str]
-    image: str
     replaces: str
     runtime: str
 
@@ -200,23 +195,16 @@ class Unreachable(TypedDict):
 
 class PreflightFact(TypedDict):
     """What would keep a launch from working on a node. `missing` paths, `devices_missing`, and devices that are none;
-    `unknown` paths could not be looked at: {path: problem}. `ports` that are held, and by whom. `image`: whether it is
-    there (None: it is not, or docker does not answer; then `docker_problem` says why). `foreign`: containers that are
-    not ours and have a GPU. `arch` is the machine's (aarch64, x86_64). `memory_available` in bytes; `memory_own`: what
-    the lane that would be replaced holds of the rest, as measured. `ends_with_login`: why a process that is started
-    here would not outlive the login, "" when it would.
+    `unknown` paths could not be looked at: {path: problem}. `memory_available` in bytes; `memory_own`: what the lane
+    that would be replaced holds of the rest, as measured. `ends_with_login`: why a process that is started here would
+    not outlive the login, "" when it would.
     """
 
     missing: list[str]
     devices_missing: list[str]
     not_devices: list[str]
     unknown: dict[str, str]
-    ports: dict[str, Holder]
     unreachable: list[Unreachable]
-    image: DockerImage | None
-    foreign: list[Container]
-    docker_problem: str
-    arch: str
     memory_available: int
     memory_own: int
     ends_with_login: str

@@ -19,7 +19,7 @@ class Ready(_Ready, total=False):
 
 
 class Gate(TypedDict):
-    """What is relied on of a gate's result; the rest is that of gates.result.GateResult."""
+    """What is relied on of a gate's result; the rest is that of gates.chat.GateResult."""
 
     id: str
     ok: bool

@@ -30,9 +30,7 @@ class NodeSeen(TypedDict, total=False):
 
 
 class Checked(TypedDict, total=False):
-    """A PreflightFact; or why nothing is known, as of NodeSeen: a text where the fact has the peers that are not
-    reached.
-    """
+    """A PreflightFact, or why nothing is known, as of NodeSeen; `unreachable` is a text then."""
 
     missing: list[str]
     devices_missing: list[str]

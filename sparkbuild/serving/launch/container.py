@@ -1,7 +1,4 @@
-"""What docker is asked for: the container of one rank, as arguments of docker-py. Pure.
-
-Field names are those of the Docker Engine API (ContainerCreate), by way of docker-py.
-"""
+"""The container of one rank, as arguments of docker-py, named as in the Docker Engine API (ContainerCreate). Pure."""
 
 from __future__ import annotations
 
@@ -48,38 +45,26 @@ def host_config(order: Order) -> dict[str, object]:
         "restart_policy": {"Name": "no"},  # a lane that ends stays ended, and says so
         "log_config": {"Type": "json-file", "Config": LOGS},
     }
-    if wanted.devices:
-        config["devices"] = [_device(text) for text in wanted.devices]
-    if wanted.capabilities:
-        config["cap_add"] = list(wanted.capabilities)
-    if wanted.ulimits:
-        config["ulimits"] = [{"Name": name, "Soft": value, "Hard": value} for name, value in wanted.ulimits.items()]
-    if wanted.shm_size:
-        config["shm_size"] = wanted.shm_size
-    if wanted.memory:
+    devices = (text.partition(":") for text in wanted.devices)
+    if_set: dict[str, object] = {
+        "devices": [f"{source}:{target or source}:rwm" for source, _, target in devices],
+        "cap_add": list(wanted.capabilities),
+        "ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in wanted.ulimits.items()],
+        "shm_size": wanted.shm_size,
         # the same number twice: a GPU that shares the memory must never wait for swap
-        config |= {"mem_limit": wanted.memory, "memswap_limit": wanted.memory}
-    if wanted.cpus:
-        config["nano_cpus"] = int(wanted.cpus * 1e9)
-    if wanted.gpus:
-        config["device_requests"] = [{"Driver": "nvidia", "Count": -1, "Capabilities": [["gpu"]]}]
-    return config
-
-
-def _device(text: str) -> str:
-    source, _, target = text.partition(":")
-    return f"{source}:{target or source}:rwm"
+        "mem_limit": wanted.memory,
+        "memswap_limit": wanted.memory,
+        "nano_cpus": int((wanted.cpus or 0) * 1e9),
+        "device_requests": [{"Driver": "nvidia", "Count": -1, "Capabilities": [["gpu"]]}] if wanted.gpus else [],
+    }
+    return config | {name: value for name, value in if_set.items() if value}
 
 
 def binds(order: Order) -> tuple[Bind, ...]:
     """All mounts of the container, the secrets too."""
-    mounts = list(order.launch.mounts)
-    if order.secrets:
-        mounts += [
-            Bind(os.path.join(order.secrets, name), f"{SECRETS}/{name}", read_only=True)
-            for name in order.launch.secrets
-        ]
-    return tuple(mounts)
+    secrets = {name: os.path.join(order.secrets, name) for name in order.launch.secrets if order.secrets}
+    files = (Bind(path, f"{SECRETS}/{name}", read_only=True) for name, path in secrets.items())
+    return (*order.launch.mounts, *files)
 
 
 def entrypoint(spec: LaneSpec, baked: Sequence[str], argv: Sequence[str]) -> list[str] | None:
@@ -100,6 +85,11 @@ def entrypoint(spec: LaneSpec, baked: Sequence[str], argv: Sequence[str]) -> lis
                 next="set entrypoint = [] in [serve.docker], or leave what the image runs out of serve.command",
             )
     return None
+
+
+def way_out(node: str, name: str) -> str:
+    """The commands that free the name of a container that is not ours."""
+    return f"on {node}: docker rename {name} {name}-old, or docker rm -f {name} when it is yours to end"
 
 
 def _program(word: str) -> str:

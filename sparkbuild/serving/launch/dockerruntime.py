@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import docker
@@ -21,36 +21,29 @@ from sparkbuild.serving.launch import container
 from sparkbuild.serving.launch.runtime import Order, request_of
 
 
-class DockerRuntime:
-    """`engine` gives the docker client of a node."""
-
-    def __init__(self, engine: Callable[[str], docker.DockerClient]) -> None:
-        self._engine = engine
-
-    def start(self, order: Order, run: Run) -> LaneRecord:
-        """Create the container, record it, start it; in this order, so that none runs which no record names."""
-        spec: LaneSpec = order.goal.spec
-        node = order.rank.node
-        api: Any = self._engine(node).api
+def start_container(api: Any, order: Order, run: Run) -> LaneRecord:
+    """Create the container, record it, start it; in this order, so that none runs which no record names. Its record."""
+    spec: LaneSpec = order.goal.spec
+    node = order.rank.node
+    with told(node, f"lane {spec.recipe}"):
+        make_room(api, spec.recipe, spec.docker.keep, run, store=order.rank.store)
+        image = api.inspect_image(spec.image)
+        entry = container.entrypoint(spec, image["Config"].get("Entrypoint") or (), order.launch.argv)
+        container_id = _create(api, order, entry)
+    try:
+        record = run.call(node, RECORD, RecordAsk(**request_of(order), container=container_id))["record"]
         with told(node, f"lane {spec.recipe}"):
-            make_room(api, spec.recipe, spec.docker.keep, run, store=order.rank.store)
-            image = api.inspect_image(spec.image)
-            entry = container.entrypoint(spec, image["Config"].get("Entrypoint") or (), order.launch.argv)
-            made = _create(api, order, entry)
-        try:
-            record = run.call(node, RECORD, RecordAsk(**request_of(order), container=made))["record"]
-            with told(node, f"lane {spec.recipe}"):
-                api.start(made)
-                started = str(api.inspect_container(made)["State"]["StartedAt"])
-            # by this a container that somebody starts again is told from the one that passed its gates
-            noted: NoteAsk = {"recipe": spec.recipe, "launch": record["launch"], "set": {"started": started}}
-            record = run.call(node, NOTE, noted)["record"]
-        except BaseException:
-            with contextlib.suppress(Exception):  # the reason is what is raised
-                api.remove_container(made, force=True)
-            raise
-        run.note(f"started container {made[:12]} on {node}: {' '.join(order.launch.argv)}")
-        return record
+            api.start(container_id)
+            started = str(api.inspect_container(container_id)["State"]["StartedAt"])
+        # by this a container that somebody starts again is told from the one that passed its gates
+        noted: NoteAsk = {"recipe": spec.recipe, "launch": record["launch"], "set": {"started": started}}
+        record = run.call(node, NOTE, noted)["record"]
+    except BaseException:
+        with contextlib.suppress(Exception):  # the reason is what is raised
+            api.remove_container(container_id, force=True)
+        raise
+    run.note(f"started container {container_id[:12]} on {node}: {' '.join(order.launch.argv)}")
+    return record
 
 
 def _create(api: Any, order: Order, entry: list[str] | None) -> str:
@@ -59,7 +52,7 @@ def _create(api: Any, order: Order, entry: list[str] | None) -> str:
         docker.types.Mount(target=bind.target, source=bind.source, type="bind", read_only=bind.read_only)
         for bind in container.binds(order)
     ]
-    made = api.create_container(
+    created = api.create_container(
         spec.image,
         command=list(order.launch.argv),
         name=name_of(spec.recipe),
@@ -68,7 +61,7 @@ def _create(api: Any, order: Order, entry: list[str] | None) -> str:
         entrypoint=entry,
         host_config=api.create_host_config(mounts=mounts, **container.host_config(order)),
     )
-    return str(made["Id"])
+    return str(created["Id"])
 
 
 def make_room(api: Any, recipe: str, keep: int, run: Run, *, store: str) -> None:
@@ -100,16 +93,13 @@ def make_room(api: Any, recipe: str, keep: int, run: Run, *, store: str) -> None
 def _image_labels(api: Any, image: str) -> dict[str, str] | None:
     """The labels of an image; None when docker has it no more."""
     try:
-        labels: dict[str, str] = api.inspect_image(image)["Config"].get("Labels") or {}
+        return api.inspect_image(image)["Config"].get("Labels") or {}
     except (docker.errors.NotFound, docker.errors.NullResource):
         return None
-    return labels
 
 
 def stop(api: Any, container_id: str, grace: float) -> bool:
-    """Stop a container, gently first; True when it had to be killed. One that was never started is removed, one that
-    is gone already is fine.
-    """
+    """Stop a container, gently first; True when it had to be killed. One that was never started is removed."""
     try:
         state = api.inspect_container(container_id)["State"]
         if state["Status"] == CREATED:
@@ -147,12 +137,13 @@ def _refused(node: str, what: str, words: str) -> SparkbuildError:
             next=f"on {node}: docker system df, then make room and run again; nothing of the launch was kept",
         )
     if "is already in use by container" in words:
+        match = re.search(r'name "/?([^"]+)"', words)
         return SparkbuildError(
             f"{what}: its container's name is taken by one that is not ours",
             where=where,
             found=words,
             wanted="that name free: a container that is not ours is never touched",
-            next=_freed(node, words),
+            next=container.way_out(node, match.group(1) if match else "it"),
         )
     return SparkbuildError(
         f"{what}: docker refuses",
@@ -160,10 +151,3 @@ def _refused(node: str, what: str, words: str) -> SparkbuildError:
         found=words,
         next=f"mend what docker names, and run again; journalctl -u docker on {node} may say more",
     )
-
-
-def _freed(node: str, words: str) -> str:
-    """The commands that free the name which docker's words say is taken."""
-    match = re.search(r'name "/?([^"]+)"', words)
-    name = match.group(1) if match else "it"
-    return f"on {node}: docker rename {name} {name}-old, or docker rm -f {name} when it is yours to end"

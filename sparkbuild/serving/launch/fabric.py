@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sparkbuild.agent.wire.nodes import Gid, Hca
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.nodes.relay.addresses import INNER, addresses, networks
 from sparkbuild.serving.launch.asked import NodeSeen
+
+_ROCE_V2 = "RoCE v2"
 
 
 class Fabric(msgspec.Struct, frozen=True):
@@ -36,9 +37,8 @@ def alone(node: str) -> Fabric:
 
 
 def choose(cluster: str, wanted: str, facts: Mapping[str, NodeSeen]) -> tuple[Fabric, ...]:
-    """The fabric of a cluster from what its nodes said ("interfaces", "hcas"), in rank order.
-
-    `wanted` is the cluster's `fabric`, "" when it has none. Raises ConfigError when there is not exactly one answer.
+    """The fabric of a cluster from what its nodes said, in rank order; `wanted` is the cluster's `fabric`, if it has
+    one. Raises ConfigError when there is not exactly one answer.
     """
     if len(facts) == 1 and not wanted:
         return (alone(next(iter(facts))),)
@@ -95,7 +95,7 @@ def _shared(cluster: str, facts: Mapping[str, NodeSeen]) -> tuple[ipaddress.IPv4
         network
         for network in shared
         if all(
-            any(hca.get("active") and hca.get("interface") in networks[network] for hca in fact.get("hcas") or ())
+            any(hca["active"] and hca["interface"] in networks[network] for hca in fact.get("hcas") or ())
             for networks, fact in zip(per_node, facts.values(), strict=True)
         )
     ]
@@ -145,40 +145,24 @@ def _rdma(fact: NodeSeen, interface: str, address: str) -> tuple[tuple[str, ...]
     The index differs between nodes and between boots, and one of the same number may be RoCE v1 or IPv6: only the GID
     that is this very IPv4 address and of type RoCE v2 counts.
     """
-    active = [hca for hca in fact.get("hcas") or () if hca.get("active") and hca.get("name")]
+    active = [hca for hca in fact.get("hcas") or () if hca["active"] and hca["name"]]
     fitting = (
-        (str(hca["name"]), int(gid["index"]))
+        (hca["name"], gid["index"])
         for hca in active
-        if hca.get("interface") == interface
-        for gid in hca.get("gids") or ()
-        if _is_roce_v2(gid) and _ipv4_of(str(gid.get("gid"))) == address
+        if hca["interface"] == interface
+        for gid in hca["gids"]
+        if gid["type"] == _ROCE_V2 and gid["ipv4"] == address
     )
     first, index = next(fitting, ("", -1))
     if not first:
         return (), None
     # the second function of the same port has its own address; it is of use when the same index fits it too
-    others = [str(hca["name"]) for hca in active if hca["name"] != first and _fits(hca, index)]
-    return (first, *dict.fromkeys(others)), index
-
-
-def _fits(hca: Hca, index: int) -> bool:
-    return any(
-        gid.get("index") == index and _is_roce_v2(gid) and _ipv4_of(str(gid.get("gid")))
-        for gid in hca.get("gids") or ()
-    )
-
-
-def _is_roce_v2(gid: Gid) -> bool:
-    return gid.get("type") == "RoCE v2" and isinstance(gid.get("index"), int)
-
-
-def _ipv4_of(gid: str) -> str:
-    """The IPv4 address in a GID (0000:...:ffff:0a00:010b), "" when it holds none."""
-    try:
-        mapped = ipaddress.IPv6Address(gid).ipv4_mapped
-    except ValueError:
-        return ""
-    return str(mapped) if mapped else ""
+    others = [
+        hca["name"]
+        for hca in active
+        if any(gid["index"] == index and gid["type"] == _ROCE_V2 and gid["ipv4"] for gid in hca["gids"])
+    ]
+    return tuple(dict.fromkeys((first, *others))), index
 
 
 def _told(fact: NodeSeen) -> str:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import threading
-import time
-import uuid
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkbuild.agent.wire.lanelabels import CREATED
 from sparkbuild.agent.wire.lanes import PREPARE, LaneAsk, PrepareAsk, PrepareResult
 from sparkbuild.agent.wire.nodes import PreflightAsk
-from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.agent.wire.records import LaneRecord
 from sparkbuild.core.errors import ConfigError, NodeError, SparkbuildError
 from sparkbuild.core.goal import Goal
@@ -30,8 +25,8 @@ from sparkbuild.serving.launch.elsewhere import Elsewhere
 from sparkbuild.serving.launch.hold import operator
 from sparkbuild.serving.launch.mounted import Mounted
 from sparkbuild.serving.launch.render import Launch, Rank
-from sparkbuild.serving.launch.runtime import Order, ProcessRuntime, Runtime
-from sparkbuild.serving.ranks import LaneSeen, Seen, ranks_of
+from sparkbuild.serving.launch.runtime import Order, start_process
+from sparkbuild.serving.ranks import LaneSeen, ranks_of
 from sparkbuild.workspace.toml.tomlfile import located
 
 if TYPE_CHECKING:
@@ -45,16 +40,17 @@ class Launcher:
         self._root = root
         self._nodes = nodes
         self._known: dict[str, dict[str, NodeSeen]] = {}
-        self._guard = threading.Lock()
         self._mounted = Mounted(nodes.agent)
 
-    def _runtime(self, name: str) -> Runtime:
-        """How a rank is started. A third way is a new file and a line here."""
-        if name == "docker":
-            from sparkbuild.serving.launch.dockerruntime import DockerRuntime  # noqa: PLC0415 - loads docker-py, 170 ms
+    def _start(self, order: Order, run: Run) -> LaneRecord:
+        """Start one rank; one that fails to start leaves nothing that runs. A third runtime is a new file and a line
+        here.
+        """
+        if order.goal.spec.runtime == "docker":
+            from sparkbuild.serving.launch.dockerruntime import start_container  # noqa: PLC0415 - docker-py, 170 ms
 
-            return DockerRuntime(self._nodes.docker)
-        return ProcessRuntime()
+            return start_container(self._nodes.docker(order.rank.node).api, order, run)
+        return start_process(order, run)
 
     def is_plain(self, goal: Goal) -> bool:
         """One process on this machine: there is nothing to ask of other nodes or of docker."""
@@ -66,8 +62,7 @@ class Launcher:
 
     def facts(self, goal: Goal, *, again: bool = False) -> dict[str, NodeSeen]:
         """What the nodes of a goal say of themselves, in rank order. Raises NodeError when one is silent."""
-        with self._guard:
-            known = None if again else self._known.get(goal.target)
+        known = None if again else self._known.get(goal.target)
         if known is None:
             spec: LaneSpec = goal.spec
             known = see(self._nodes.agent, goal.nodes, [spec.image] if spec.runtime == "docker" else [])
@@ -76,22 +71,24 @@ class Launcher:
                 raise NodeError(
                     f"not all nodes of lane {spec.recipe} answer", found="\n".join(silent), next="doit health"
                 )
-            with self._guard:
-                self._known[goal.target] = known
+            self._known[goal.target] = known
         return known
 
     def launches(self, goal: Goal, *, again: bool = False) -> tuple[tuple[Rank, Launch], ...]:
         """Every rank with its exact argv and environment. Raises ConfigError for what the recipe has wrong."""
         spec: LaneSpec = goal.spec
         secrets = read_secrets(self._root, spec.secrets, f"{spec.folder}/recipe.toml")
-        if self.is_plain(goal):
-            fabrics: tuple[fabric.Fabric, ...] = (fabric.alone(goal.nodes[0]),)
-        else:
+        fabrics: tuple[fabric.Fabric, ...] = (fabric.alone(goal.nodes[0]),)
+        if not self.is_plain(goal):
             fabrics = fabric.choose(spec.cluster, spec.fabric, self.facts(goal, again=again))
         launches = []
         manifests = self._mounted.of(goal)
         for number, (node, place) in enumerate(zip(goal.nodes, fabrics, strict=True)):
             store = self._nodes.store(node)
+            if self.is_plain(goal):  # the workspace itself for a process of this machine
+                files = os.path.join(self._root, spec.folder)
+            else:
+                files = os.path.join(store, "lanes", spec.recipe, lane.files_folder(goal.inputs)) if goal.inputs else ""
             rank = Rank(
                 node=node,
                 rank=number,
@@ -100,7 +97,7 @@ class Launcher:
                 host=self._nodes.address(node),
                 head=fabrics[0].address,
                 fabric=place,
-                files=self._files(goal, store),
+                files=files,
             )
             try:
                 launch = render.launch(spec, rank, secrets, manifests.get(node))
@@ -111,18 +108,11 @@ class Launcher:
             launches.append((rank, launch))
         return tuple(launches)
 
-    def _files(self, goal: Goal, store: str) -> str:
-        """Where a rank finds the recipe's files: the workspace itself for a process of this machine."""
-        spec: LaneSpec = goal.spec
-        if self.is_plain(goal):
-            return os.path.join(self._root, spec.folder)
-        return os.path.join(store, "lanes", spec.recipe, lane.files_folder(goal.inputs)) if goal.inputs else ""
-
     def problems(self, goal: Goal, fact: LaneSeen) -> list[str]:
         """What a launch would fail of. Asks the nodes about what the launch needs of them."""
         seen = ranks_of(goal, fact)
         replaces = any(rank.alive for rank in seen)
-        refusals = preflight.refusals(goal, seen, replaces=replaces) + port_taken(goal, seen)
+        refusals = preflight.refusals(goal, seen, replaces=replaces)
         refusals += self.elsewhere(goal, fact).refusals(goal)
         launches = self.launches(goal)
         spec: LaneSpec = goal.spec
@@ -163,9 +153,7 @@ class Launcher:
         if self.is_plain(goal):
             return
         facts = self.facts(goal, again=True)
-        hopeless = preflight.before_stop(goal.spec, self.launches(goal), facts)
-        if hopeless:
-            raise refused(goal, hopeless)
+        refuse(goal, preflight.before_stop(goal.spec, self.launches(goal), facts))
         reasons = preflight.consistency(goal.spec, facts)
         if reasons:
             raise SparkbuildError(
@@ -186,7 +174,6 @@ class Launcher:
         by = operator()
         run.report(Progress("launch"))
         folders = self._prepare(goal, launches, number, run)
-        runtime = self._runtime(goal.spec.runtime)
         orders = {
             rank.node: Order(goal, rank, launch, number, folders[rank.node]["secrets"], by) for rank, launch in launches
         }
@@ -197,7 +184,7 @@ class Launcher:
 
         def start(node: str) -> LaneRecord:
             check()
-            record = runtime.start(orders[node], run)
+            record = self._start(orders[node], run)
             started.append(node)
             return record
 
@@ -209,12 +196,12 @@ class Launcher:
     def _prepare(
         self, goal: Goal, launches: tuple[tuple[Rank, Launch], ...], number: str, run: Run
     ) -> Mapping[str, PrepareResult]:
-        """Put the recipe's files and the secrets on the nodes."""
         spec: LaneSpec = goal.spec
         in_files = spec.runtime == "docker"
         if self.is_plain(goal) or (not goal.inputs and not (in_files and spec.secrets)):
             return dict.fromkeys(goal.nodes, PrepareResult(files="", secrets=""))
-        files = {item.path.removeprefix(f"{spec.folder}/"): self._read(item.path) for item in goal.inputs}
+        contents = {item.path: (Path(self._root) / item.path).read_bytes() for item in goal.inputs}
+        files = {path.removeprefix(f"{spec.folder}/"): b64encode(data).decode() for path, data in contents.items()}
         secrets = {rank.node: launch.secrets if in_files else {} for rank, launch in launches}
 
         def prepare(node: str) -> PrepareResult:
@@ -223,14 +210,6 @@ class Launcher:
             return run.call(node, PREPARE, ask)
 
         return everywhere(goal.nodes, prepare)
-
-    def _read(self, path: str) -> str:
-        return base64.b64encode((Path(self._root) / path).read_bytes()).decode()
-
-
-def new_number() -> str:
-    """The name of a new launch, the same on all of its ranks."""
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 
 
 def refuse_pending(goal: Goal, launches: tuple[tuple[Rank, Launch], ...]) -> None:
@@ -245,20 +224,10 @@ def refuse_pending(goal: Goal, launches: tuple[tuple[Rank, Launch], ...]) -> Non
         )
 
 
-def port_taken(goal: Goal, seen: tuple[Seen, ...]) -> list[str]:
-    """Who holds the port, said before anything is built: a program would find out when it is launched, and a container
-    would be taken for the one that answers there. What is left of this very lane is removed before.
-    """
-    head, spec = seen[0], goal.spec
-    holder = head.fact.get("port_holder")
-    if not holder or any(box["state"] != CREATED for box in head.fact.get("left") or ()):
-        return []
-    if not holder["pid"]:
-        return [f"port {spec.port} on {head.node} is in use by a process of another user"]
-    by = f"process {holder['pid']} of {holder['user'] or 'another user'}: {one_line(holder['command'], 200)}"
-    lane = holder.get("lane")
-    who = f"lane {lane} ({by}): doit stop:{lane}" if lane else f"{by}; stop it, or set another serve.port in the recipe"
-    return [f"port {spec.port} on {head.node} is held by {who}"]
+def refuse(goal: Goal, reasons: list[str]) -> None:
+    """Raise when there are any."""
+    if reasons:
+        raise refused(goal, reasons)
 
 
 def refused(goal: Goal, reasons: list[str]) -> SparkbuildError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -20,10 +21,11 @@ from sparkbuild.core.run import Progress, Run
 from sparkbuild.serving import judge, places
 from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.launch.hold import held
-from sparkbuild.serving.launch.launching import Launcher, new_number, port_taken, refused
-from sparkbuild.serving.launch.preflight import refusals
+from sparkbuild.serving.launch.launching import Launcher, refuse, refused
+from sparkbuild.serving.launch.preflight import port_taken, refusals
 from sparkbuild.serving.launch.stop import failure, stop_lane
-from sparkbuild.serving.ranks import LaneSeen, RankFact, Seen, fact_of, ranks_of
+from sparkbuild.serving.ranks import LaneSeen, fact_of, ranks_of
+from sparkbuild.serving.ready import readiness
 from sparkbuild.serving.ready.watching import TOGETHER, Watches
 
 if TYPE_CHECKING:
@@ -69,9 +71,10 @@ class Maker:
         try:
             if "launch" in todo:
                 fact, todo, launch = self._launch(goal, fact, run, claims)
-            record = self._head(goal, fact).recorded
+            head = ranks_of(goal, fact)[0]
+            record = head.recorded
             if "ready" in todo:
-                if not waits and not self._head(goal, fact).fact.get("answers"):
+                if not waits and not head.fact.get("answers"):
                     run.unfinished = f"launched on {', '.join(goal.nodes)}, not waited for: doit serve:{spec.recipe}"
                     return 0
                 record = self._ready(goal, record, run)
@@ -86,9 +89,6 @@ class Maker:
         if "protect" in todo:
             self._note(goal, record, Noted(protect=spec.protect), run)
         return 0
-
-    def _head(self, goal: Goal, fact: LaneSeen) -> Seen:
-        return ranks_of(goal, fact)[0]
 
     def _launch(self, goal: Goal, fact: LaneSeen, run: Run, claims: ExitStack) -> tuple[LaneSeen, tuple[str, ...], str]:
         """Stop what is in the way and start all ranks while nobody else does; the lane's fact then, what is left to do,
@@ -106,16 +106,17 @@ class Maker:
         if "launch" not in todo:
             claims.close()
             return fact, todo, ""
-        self._refuse(goal, fact)
+        seen = ranks_of(goal, fact)
+        refuse(goal, refusals(goal, seen, replaces=any(rank.alive for rank in seen)))
         launcher.check_consistency(goal)
         self._stop_elsewhere(goal, fact, run)
         if "stop" in todo:
             run.report(Progress("stop the old lane"))
             self._stop(goal, goal.nodes, run)
-            if goal.spec.runtime == "docker":
-                self._refuse_port(goal)
+            if goal.spec.runtime == "docker":  # what was stopped held the port, or hid who does
+                refuse(goal, port_taken(goal, ranks_of(goal, launcher.look(goal))))
         started: list[str] = []
-        number = new_number()
+        number = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid.uuid4().hex[:8]}"  # the same on all ranks
         places.note(self._root, goal.spec.recipe, goal.nodes)
         try:
             record = launcher.start(goal, run, number, started, check)
@@ -125,9 +126,9 @@ class Maker:
             else:
                 places.forget(self._root, goal.spec.recipe, goal.nodes)
             raise
-        head: RankFact = {**self._head(goal, fact).fact, "record": record, "answers": False}
-        seen = {rank.node: rank.fact for rank in ranks_of(goal, fact)}
-        return fact_of(goal, {**seen, goal.nodes[0]: head}), ("ready", "gates"), number
+        facts = {rank.node: rank.fact for rank in seen}
+        facts[goal.nodes[0]] = {**seen[0].fact, "record": record, "answers": False}
+        return fact_of(goal, facts), ("ready", "gates"), number
 
     def _must_be_known(self, goal: Goal, fact: LaneSeen) -> None:
         verdict = judge.judge(goal, fact, None)
@@ -139,8 +140,6 @@ class Maker:
             )
 
     def _ready(self, goal: Goal, record: LaneRecord, run: Run) -> LaneRecord:
-        from sparkbuild.serving.ready import readiness  # noqa: PLC0415 - http.client, 10 ms; a plan waits for no lane
-
         door = partial(self._nodes.door, goal.nodes[0], record["host"], record["port"])
         ready = readiness.wait(goal.spec, goal.nodes, record, door, run)
         text = f"first token after {ready['ttft'] * 1000:.0f} ms: {ready['text']!r}"
@@ -158,7 +157,10 @@ class Maker:
             checked["gates"] = [msgspec.to_builtins(result) for result in error.results]
             checked["served_at"] = None
             self._note(goal, record, checked, run)
-            self._must_run(goal, record, run)
+            # EngineDiedError when it failed because a rank ended, or because somebody stopped the lane
+            launch = record.get("launch", "")
+            watches = Watches(run, goal.nodes, spec.recipe, launch, moment="while its gates were asked")
+            watches.check_for(TOGETHER)
             again = f"doit {goal.task} asks it again, doit stop:{spec.recipe} ends it"
             error.next = f"doit logs {spec.recipe}; the lane runs on: {again}"
             raise
@@ -171,22 +173,13 @@ class Maker:
             checked["served_at"] = time.time()
         self._note(goal, record, checked, run)
 
-    def _must_run(self, goal: Goal, record: LaneRecord, run: Run) -> None:
-        """EngineDiedError when a gate failed because a rank ended, or because somebody stopped the lane."""
-        launch = record.get("launch", "")
-        watches = Watches(run, goal.nodes, goal.spec.recipe, launch, moment="while its gates were asked")
-        watches.check_for(TOGETHER)
-
     def _note(self, goal: Goal, record: LaneRecord, noted: Noted, run: Run) -> LaneRecord:
         ask = NoteAsk(recipe=goal.spec.recipe, launch=record.get("launch", ""), set=noted)
         return run.call(goal.nodes[0], NOTE, ask)["record"]
 
     def _stop_elsewhere(self, goal: Goal, fact: LaneSeen, run: Run) -> None:
-        """Stop the ranks on nodes that the lane has no more."""
         others = self.launcher.elsewhere(goal, fact)
-        refused_by = others.refusals(goal)
-        if refused_by:
-            raise refused(goal, refused_by)
+        refuse(goal, others.refusals(goal))
         if others.runs:
             run.report(Progress("stop the old lane"))
             self._stop(goal, others.runs, run)
@@ -218,19 +211,6 @@ class Maker:
             if isinstance(cause, SparkbuildError):
                 cause.found = f"{cause.found}\n{left.what}\n{left.found}".strip()
                 cause.next = left.next
-
-    def _refuse_port(self, goal: Goal) -> None:
-        """What was stopped held the port, or hid who does."""
-        reasons = port_taken(goal, ranks_of(goal, self.launcher.look(goal)))
-        if reasons:
-            raise refused(goal, reasons)
-
-    def _refuse(self, goal: Goal, fact: LaneSeen) -> None:
-        """Before the old lane is stopped: may it be, and would the launch fail?"""
-        seen = ranks_of(goal, fact)
-        reasons = refusals(goal, seen, replaces=any(rank.alive for rank in seen)) + port_taken(goal, seen)
-        if reasons:
-            raise refused(goal, reasons)
 
 
 def _may_have_begun(error: BaseException, *, sure: bool) -> bool:

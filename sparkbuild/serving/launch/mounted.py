@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 
-from sparkbuild.agent.wire.staging.exports import EXPORT, ExportAsk, Mount
+from sparkbuild.agent.wire.staging.exports import EXPORT, ExportAsk
 from sparkbuild.core.goal import Goal
 from sparkbuild.core.run import Agent
 from sparkbuild.nodes.ask import look_everywhere
@@ -22,15 +21,13 @@ class Mounted:
     def __init__(self, agent: Callable[[str], Agent]) -> None:
         self._agent = agent
         self._known: dict[str, dict[str, dict[str, tuple[Bind, ...]]]] = {}
-        self._guard = threading.Lock()
 
     def of(self, goal: Goal, *, again: bool = False) -> Mapping[str, Manifests]:
         """By node and export, the mounts of those exports that are there and are the ones of the goal."""
         spec: LaneSpec = goal.spec
         if not spec.exports or spec.runtime != "docker":
             return {}
-        with self._guard:
-            known = None if again else self._known.get(goal.target)
+        known = None if again else self._known.get(goal.target)
         if known is None:
             known = {node: {} for node in goal.nodes}
             keys = {
@@ -43,11 +40,9 @@ class Mounted:
                 nodes = [node for node in goal.nodes if (node, name) in keys]
                 for node, fact in look_everywhere(self._agent, EXPORT, dict.fromkeys(nodes, query)).items():
                     if "mounts" in fact and fact["key"] == keys[node, name]:
-                        known[node][name] = tuple(map(_bind, fact["mounts"]))
-            with self._guard:
-                self._known[goal.target] = known
+                        known[node][name] = tuple(
+                            Bind(mount["source"], os.path.normpath(mount["target"]), read_only=mount["read_only"])
+                            for mount in fact["mounts"]
+                        )
+            self._known[goal.target] = known
         return known
-
-
-def _bind(mount: Mount) -> Bind:
-    return Bind(mount["source"], os.path.normpath(mount["target"]), read_only=mount["read_only"])

@@ -22,42 +22,30 @@ class Derived(msgspec.Struct, frozen=True):
     origin: str
 
 
-_INTERFACE = (
-    "NCCL_SOCKET_IFNAME",
-    "GLOO_SOCKET_IFNAME",
-    "TP_SOCKET_IFNAME",
-    "MN_IF_NAME",
-    "OMPI_MCA_btl_tcp_if_include",
-)
+# how each reads its value: a list of beginnings of names (NCCL: `^` excludes, `=` is exact), or of whole names
+_BEGINNINGS = ("NCCL_SOCKET_IFNAME",)
+_NAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "MN_IF_NAME", "OMPI_MCA_btl_tcp_if_include")
+_HCAS = ("NCCL_IB_HCA",)
 
 
 def derive(fabric: Fabric, world_size: int) -> dict[str, Derived]:
     """The variables for one rank; none on a cluster of one node, where nothing leaves it."""
     if world_size == 1:
         return {}
-    place = f"{fabric.address} on {fabric.node}, {fabric.origin}"
-    variables = {name: Derived(fabric.interface, f"the interface of {place}") for name in _INTERFACE}
+    node, place = fabric.node, f"{fabric.address} on {fabric.node}, {fabric.origin}"
+    variables = {name: Derived(fabric.interface, f"the interface of {place}") for name in (*_BEGINNINGS, *_NAMES)}
     if not fabric.hcas:
-        variables["UCX_NET_DEVICES"] = Derived(fabric.interface, f"the interface of {place}")
-        variables["NCCL_IB_DISABLE"] = Derived("1", f"no active RDMA device on {fabric.interface} of {fabric.node}")
+        variables["UCX_NET_DEVICES"] = variables["NCCL_SOCKET_IFNAME"]
+        variables["NCCL_IB_DISABLE"] = Derived("1", f"no active RDMA device on {fabric.interface} of {node}")
         return variables
-    hcas = ",".join(fabric.hcas)
-    variables["UCX_NET_DEVICES"] = Derived(f"{fabric.hcas[0]}:1", f"the RDMA device of {place}")
-    variables["NCCL_NET"] = Derived("IB", f"active RDMA devices on {fabric.node}")
-    variables["NCCL_IB_DISABLE"] = Derived("0", f"active RDMA devices on {fabric.node}")
-    variables["NCCL_IB_HCA"] = Derived(
-        hcas, f"the active RDMA devices of {fabric.node}, that of {fabric.address} first"
-    )
-    variables["NCCL_IB_GID_INDEX"] = Derived(
-        str(fabric.gid_index), f"the GID of {fabric.hcas[0]} that is {fabric.address} and RoCE v2, at this moment"
-    )
-    return variables
-
-
-# how each reads its value: a list of beginnings of names (NCCL: `^` excludes, `=` is exact), or of whole names
-_BEGINNINGS = ("NCCL_SOCKET_IFNAME",)
-_NAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "MN_IF_NAME", "OMPI_MCA_btl_tcp_if_include")
-_HCAS = ("NCCL_IB_HCA",)
+    hcas, first, index = ",".join(fabric.hcas), fabric.hcas[0], str(fabric.gid_index)
+    return variables | {
+        "UCX_NET_DEVICES": Derived(f"{first}:1", f"the RDMA device of {place}"),
+        "NCCL_NET": Derived("IB", f"active RDMA devices on {node}"),
+        "NCCL_IB_DISABLE": Derived("0", f"active RDMA devices on {node}"),
+        "NCCL_IB_HCA": Derived(hcas, f"the active RDMA devices of {node}, that of {fabric.address} first"),
+        "NCCL_IB_GID_INDEX": Derived(index, f"the GID of {first} that is {fabric.address} and RoCE v2, at this moment"),
+    }
 
 
 def problems(env: Mapping[str, str], interfaces: Sequence[Interface], hcas: Sequence[Hca]) -> list[str]:

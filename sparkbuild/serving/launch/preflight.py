@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Mapping
 
 from sparkbuild.agent.wire.engine import DockerImage
-from sparkbuild.agent.wire.lanelabels import ALIVE, KEY
+from sparkbuild.agent.wire.lanelabels import ALIVE, CREATED, KEY, name_of
+from sparkbuild.agent.wire.printable import one_line
 from sparkbuild.core.errors import ConfigError
 from sparkbuild.core.goal import Goal
 from sparkbuild.nodes.machines import same_machine
@@ -14,12 +15,13 @@ from sparkbuild.serving.lane import LaneSpec
 from sparkbuild.serving.launch import container, network
 from sparkbuild.serving.launch.asked import Checked, NodeSeen
 from sparkbuild.serving.launch.render import Launch, Rank
-from sparkbuild.serving.ranks import Seen, foreign, process_elsewhere, who
+from sparkbuild.serving.ranks import Seen, not_ours, who
 
 
 def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]:
     """Why no launch may take place now, by the facts of the lane alone: a protected lane, a node that serves another
-    lane, a container in the way that is not ours. `replaces`: a lane of this recipe runs and would be stopped.
+    lane, a container in the way that is not ours, a port that is held. `replaces`: a lane of this recipe runs and would
+    be stopped.
     """
     spec: LaneSpec = goal.spec
     reasons = []
@@ -29,24 +31,30 @@ def refusals(goal: Goal, seen: tuple[Seen, ...], *, replaces: bool) -> list[str]
             f"lane {spec.recipe} is protected and is not replaced: {who(records[0])}, launched from another state of"
             f" the recipe; doit stop:{spec.recipe}, then doit serve:{spec.recipe}"
         )
+    name = name_of(spec.recipe)
     for rank in seen:
         reasons += [f"{rank.node} serves lane {other}: doit stop:{other}" for other in rank.fact.get("others") or ()]
-        reasons += [foreign(box, rank.node) for box in rank.fact.get("foreign") or ()]
-        reasons += [process_elsewhere(lane, rank.node) for lane in rank.fact.get("elsewhere") or ()]
+        reasons += not_ours(rank.node, rank.fact.get("foreign"), rank.fact.get("elsewhere"))
         if rank.fact.get("stranger"):
-            reasons.append(f"{stranger(rank, spec.recipe)}: {rank.fact['stranger']}\n{way_out(rank, spec.recipe)}")
-    return reasons
+            text = f"a container on {rank.node} that is not ours has the name {name}: {rank.fact['stranger']}"
+            reasons.append(f"{text}\n  {container.way_out(rank.node, name)}")
+    return reasons + port_taken(goal, seen)
 
 
-def stranger(rank: Seen, recipe: str) -> str:
-    """A container that is not ours has the name that ours would get."""
-    return f"a container on {rank.node} that is not ours has the name sparkbuild-{recipe}"
-
-
-def way_out(rank: Seen, recipe: str) -> str:
-    """What frees the name."""
-    name = f"sparkbuild-{recipe}"
-    return f"  on {rank.node}: docker rename {name} {name}-old, or docker rm -f {name} when it is yours to end"
+def port_taken(goal: Goal, seen: tuple[Seen, ...]) -> list[str]:
+    """Who holds the port, said before anything is built: a program would find out when it is launched, and a container
+    would be taken for the one that answers there. What is left of this very lane is removed before.
+    """
+    head, spec = seen[0], goal.spec
+    holder = head.fact.get("port_holder")
+    if not holder or any(box["state"] != CREATED for box in head.fact.get("left") or ()):
+        return []
+    if not holder["pid"]:
+        return [f"port {spec.port} on {head.node} is in use by a process of another user"]
+    by = f"process {holder['pid']} of {holder['user'] or 'another user'}: {one_line(holder['command'], 200)}"
+    lane = holder.get("lane")
+    by = f"lane {lane} ({by}): doit stop:{lane}" if lane else f"{by}; stop it, or set another serve.port in the recipe"
+    return [f"port {spec.port} on {head.node} is held by {by}"]
 
 
 def problems(
@@ -83,10 +91,9 @@ def _on_node(spec: LaneSpec, name: str, check: Checked) -> list[str]:
     reasons += [f"{name}: no device {path}" for path in check.get("devices_missing") or ()]
     reasons += [f"{name}: {path} is no device" for path in check.get("not_devices") or ()]
     reasons += [f"{name}: {path}: {problem}" for path, problem in (check.get("unknown") or {}).items()]
-    unreachable = check.get("unreachable") or ()
     reasons += [
         f"{name} does not reach {away['peer']} on the fabric: {away['problem']}"
-        for away in unreachable
+        for away in check.get("unreachable") or ()
         if not isinstance(away, str)
     ]
     if check.get("ends_with_login"):
@@ -109,7 +116,7 @@ def _docker(spec: LaneSpec, name: str, node: NodeSeen, launch: Launch) -> list[s
     if image and image.get("arch") and docker.get("arch") and _arch(image["arch"]) != _arch(docker["arch"]):
         reasons.append(f"{name} is {_arch(docker['arch'])}, image {spec.image} is for {_arch(image['arch'])}")
     if image:
-        reasons += of_image(spec, name, image, node, launch)
+        reasons += _of_image(spec, name, image, node, launch)
     if spec.docker.gpus and docker.get("gives_gpus") is False:
         reasons.append(
             f"docker on {name} gives no container a GPU (gpus = true): neither the nvidia runtime nor a CDI device of"
@@ -125,12 +132,11 @@ def _docker(spec: LaneSpec, name: str, node: NodeSeen, launch: Launch) -> list[s
 
 
 def _image(spec: LaneSpec, node: NodeSeen) -> DockerImage | None:
-    """The lane's image in docker of a node."""
     docker = node.get("docker")
     return docker["images"].get(spec.image) if docker and docker.get("images") else None
 
 
-def of_image(spec: LaneSpec, name: str, image: DockerImage, node: NodeSeen, launch: Launch) -> list[str]:
+def _of_image(spec: LaneSpec, name: str, image: DockerImage, node: NodeSeen, launch: Launch) -> list[str]:
     """Why this very image cannot run the launch: its entrypoint doubles the command, its user cannot read a secret."""
     reasons = []
     try:
@@ -163,7 +169,7 @@ def before_stop(spec: LaneSpec, launches: tuple[tuple[Rank, Launch], ...], nodes
     for rank, launch in launches if spec.runtime == "docker" else ():
         node = nodes[rank.node]
         image = _image(spec, node)
-        reasons += of_image(spec, rank.node, image, node, launch) if image else []
+        reasons += _of_image(spec, rank.node, image, node, launch) if image else []
     return reasons
 
 

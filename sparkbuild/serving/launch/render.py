@@ -111,9 +111,7 @@ def exports(rank: Rank, spec: LaneSpec) -> dict[str, str]:
 def launch(
     spec: LaneSpec, rank: Rank, secrets: dict[str, str], manifests: Mapping[str, Sequence[Bind]] | None = None
 ) -> Launch:
-    """Fill in the recipe's command, environment and mounts for one rank. `manifests`: the mounts of exports by id, as
-    far as they are known. Raises ConfigError.
-    """
+    """Fill in command, environment and mounts for one rank; `manifests`: mounts of exports as far as known."""
     where = f"{spec.folder}/recipe.toml"
     values = context(rank, spec)
     last = spec.head_args if rank.rank == 0 else spec.worker_args
@@ -125,8 +123,11 @@ def launch(
         # a variable of a container can be read by whoever may use docker: it only says where the file is
         derived |= {f"{name}_FILE": Derived(f"{SECRETS}/{name}", f"the secret {name}, as a file") for name in secrets}
     set_by_recipe = {name: fill(text, values, where) for name, text in spec.env.items()}
-    env = {name: one.value for name, one in derived.items()} | set_by_recipe
-    origins = _origins(derived, set_by_recipe)
+    env = {name: variable.value for name, variable in derived.items()} | set_by_recipe
+    origins = {
+        name: f"serve.env, instead of {value.value}" if name in set_by_recipe else value.origin
+        for name, value in derived.items()
+    }
     mounts: tuple[Bind, ...] = ()
     uses = dict.fromkeys((*staged(rank, spec).values(), *exports(rank, spec).values()))
     pending: tuple[str, ...] = ()
@@ -162,14 +163,6 @@ def _refuse_unstartable(spec: LaneSpec, argv: tuple[str, ...], env: Mapping[str,
             if not text:
                 error.wanted, error.next = "the name or the path of a program", ""
             raise error
-
-
-def _origins(derived: dict[str, Derived], set_by_recipe: dict[str, str]) -> dict[str, str]:
-    origins = {name: value.origin for name, value in derived.items() if name not in set_by_recipe}
-    origins |= {
-        name: f"serve.env, instead of {value.value}" for name, value in derived.items() if name in set_by_recipe
-    }
-    return origins
 
 
 def _mounts(spec: LaneSpec, rank: Rank, values: Mapping[str, object], where: str) -> tuple[Bind, ...]:

@@ -1,8 +1,8 @@
-"""What every runtime can do, and the one that starts a program on the node."""
+"""What is to be launched as one rank, and the runtime that starts a program on the node."""
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import cast
 
 import msgspec
 
@@ -27,13 +27,6 @@ class Order(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-class Runtime(Protocol):
-    """How a rank is started. A third one is a new file and an entry in kind.py."""
-
-    def start(self, order: Order, run: Run) -> LaneRecord:
-        """Start one rank; returns its record. A rank that fails to start leaves nothing that runs."""
-
-
 def request_of(order: Order) -> Launching:
     """What is asked of the node. Only rank 0 serves; the others have no port of their own."""
     spec: LaneSpec = order.goal.spec
@@ -54,9 +47,6 @@ def request_of(order: Order) -> Launching:
     }
 
 
-class ProcessRuntime:
-    """A program on the node, started by the node's agent and detached from it."""
-
-    def start(self, order: Order, run: Run) -> LaneRecord:
-        """See Runtime."""
-        return run.call(order.rank.node, LAUNCH, LaunchAsk(**request_of(order), env=order.launch.env))["record"]
+def start_process(order: Order, run: Run) -> LaneRecord:
+    """A program on the node, started by the node's agent and detached from it; its record."""
+    return run.call(order.rank.node, LAUNCH, LaunchAsk(**request_of(order), env=order.launch.env))["record"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -15,7 +16,7 @@ from sparkbuild.core.errors import NodeError, SparkbuildError
 from sparkbuild.core.run import Agent, Event, call
 from sparkbuild.nodes.ask import everywhere
 from sparkbuild.serving.launch.hold import operator
-from sparkbuild.serving.ranks import foreign, process_elsewhere
+from sparkbuild.serving.ranks import not_ours
 
 if TYPE_CHECKING:
     import docker
@@ -98,23 +99,22 @@ def _stop(reach: Reach, node: str, request: StopAsk, *, final: bool, note: Calla
         texts.append(f"stopped process {done['pid']} on {node}{_killed(grace) if done['killed'] else ''}")
     if done.get("docker_problem"):
         raise NodeError(f"docker on {node} does not answer", found=done["docker_problem"], next=f"doit stop:{recipe}")
-    failed: list[SparkbuildError] = []
+    failed: SparkbuildError | None = None
     for box in done.get("containers") or ():
         try:
             texts.append(_stop_box(reach, recipe, node, box, grace))
         except SparkbuildError as error:  # the others are stopped nevertheless
-            failed.append(error)
-    if failed:
-        raise failed[0]
+            failed = failed or error
+    if failed is not None:
+        raise failed
     if done.get("containers"):
-        _note_end(agent, recipe, request.get("launch") or done["launch"], final=final)
+        ended = NoteAsk(recipe=recipe, launch=request.get("launch") or done["launch"], set={"stopped_at": time.time()})
+        with suppress(SparkbuildError):  # a container without a record: there is nothing to note it in
+            call(agent, NOTE, ended, final=final)
         call(agent, STOP, StopAsk(**{**request, "grace": 0}), final=final)  # its secrets go when nothing of it is left
     nodes = tuple(done.get("nodes") or ()) if texts else ()
-    others = "; ".join([
-        *(foreign(box, node) for box in done.get("foreign") or ()),
-        *(process_elsewhere(lane, node) for lane in done.get("elsewhere") or ()),
-    ])  # fmt: skip
-    return Stopped(node, "; ".join(texts), None, nodes, others)
+    others = not_ours(node, done.get("foreign"), done.get("elsewhere"))
+    return Stopped(node, "; ".join(texts), None, nodes, "; ".join(others))
 
 
 def _stop_box(reach: Reach, recipe: str, node: str, box: Box, grace: float) -> str:
@@ -129,10 +129,3 @@ def _stop_box(reach: Reach, recipe: str, node: str, box: Box, grace: float) -> s
 
 def _killed(grace: float) -> str:
     return f"; it had to be killed after {grace:.0f} s"
-
-
-def _note_end(agent: Agent, recipe: str, launch: str, *, final: bool) -> None:
-    try:
-        call(agent, NOTE, NoteAsk(recipe=recipe, launch=launch, set={"stopped_at": time.time()}), final=final)
-    except SparkbuildError:
-        return  # a container without a record: there is nothing to note it in

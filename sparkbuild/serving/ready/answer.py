@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -68,45 +68,37 @@ class _Chunk(msgspec.Struct):
 Shape = TypeVar("Shape")
 
 
-class _Asker(NamedTuple):
-    """What is asked, until when."""
-
-    base: str
-    deadline: float
-    meanwhile: Callable[[], None]
-
-    def ask(self, path: str, body: Mapping[str, object] | None = None, on_line: OnLine | None = None) -> Heard:
-        patience = max(0.1, self.deadline - time.monotonic())
-        return ask(self.base, path, patience=patience, body=body, on_line=on_line, meanwhile=self.meanwhile)
-
-
 def check(base: str, model_id: str, *, patience: float, meanwhile: Callable[[], None] = lambda: None) -> Answer:
     """Run all checks in order against the engine at `base`, within `patience` seconds in all; raises NoAnswer, and what
     `meanwhile` raises, which is called several times a second.
     """
-    asker = _Asker(base, time.monotonic() + patience, meanwhile)
+    deadline = time.monotonic() + patience
+
+    def asked(path: str, body: Mapping[str, object] | None = None, on_line: OnLine | None = None) -> Heard:
+        left = max(0.1, deadline - time.monotonic())
+        return ask(base, path, patience=left, body=body, on_line=on_line, meanwhile=meanwhile)
+
     try:
-        health = asker.ask("/health")
+        health = asked("/health")
         if health.status not in {200, 404}:  # not all engines have it; those that do have it answer
             raise _refused("/health", health)
-        models = asker.ask("/v1/models")
+        models = asked("/v1/models")
         if health.status == models.status == 404:
             raise NoAnswer("/health and /v1/models answer 404", next=_OTHER)
         if models.status != 200:
             raise _refused("/v1/models", models)
         if models.kind == "text/html":
             raise NoAnswer(f"/v1/models answers with a page: {models.text[:100]}", next=_OTHER)
-        ids = [model.id for model in _shaped("/v1/models", _read("/v1/models", models.body), _Models).data]
+        ids = [model.id for model in _read("/v1/models", models.body, _Models).data]
         if model_id not in ids:
             told = one_line(", ".join(ids)) or "no model"
             raise NoAnswer(f"it serves {told}, not {model_id}", wrong=True)
-        return _stream(asker, model_id)
+        return _stream(asked, model_id)
     except SilentError as error:
         raise NoAnswer(str(error), next=_OTHER if error.foreign else "", late=error.late) from error
 
 
 _OTHER = "look at serve.command and serve.port: what listens there is no engine with the API of OpenAI"
-_STREAM = "a streamed completion"
 _KEY = "the engine wants a key, and none is sent: start it without one (--api-key, VLLM_API_KEY)"
 
 
@@ -119,7 +111,7 @@ def _refused(what: str, heard: Heard) -> NoAnswer:
     return NoAnswer(text, next="mend in the recipe what the engine says" if is_final else "")
 
 
-def _stream(asker: _Asker, model_id: str) -> Answer:
+def _stream(asked: Callable[[str, Mapping[str, object], OnLine], Heard], model_id: str) -> Answer:
     body = {
         "model": model_id,
         "messages": [{"role": "user", "content": PROMPT}],
@@ -135,7 +127,7 @@ def _stream(asker: _Asker, model_id: str) -> Answer:
         nonlocal first
         if not line.startswith("data:") or line.removeprefix("data:").strip() == "[DONE]":
             return
-        chunk = _shaped(_STREAM, _read(_STREAM, line.removeprefix("data:")), _Chunk)
+        chunk = _read("a streamed completion", line.removeprefix("data:"), _Chunk)
         if chunk.error:
             told = chunk.error.get("message", chunk.error) if isinstance(chunk.error, dict) else chunk.error
             raise NoAnswer(f"a streamed completion ends with an error of the engine: {one_line(str(told), 300)}")
@@ -147,7 +139,7 @@ def _stream(asker: _Asker, model_id: str) -> Answer:
                 first = first or time.monotonic()
                 text.append(piece)
 
-    heard = asker.ask("/v1/chat/completions", body, take)
+    heard = asked("/v1/chat/completions", body, take)
     if heard.status != 200:
         raise _refused("a chat completion", heard)
     if not first:
@@ -155,18 +147,14 @@ def _stream(asker: _Asker, model_id: str) -> Answer:
     return Answer(first - start, one_line("".join(text)))
 
 
-def _shaped(what: str, value: Any, shape: type[Shape]) -> Shape:
-    """What an engine answered, as `shape`; raises NoAnswer, which says what of it is otherwise."""
+def _read(what: str, text: str | bytes, shape: type[Shape]) -> Shape:
+    """The JSON in what an engine answered, as `shape`; raises NoAnswer, which says what of it is otherwise."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:  # among them numbers of 5,000 digits, and bytes that are no UTF-8
+        shown = text if isinstance(text, str) else text[:400].decode(errors="replace")
+        raise NoAnswer(f"{what} answers with something that is not JSON: {one_line(shown, 100)}") from error
     try:
         return msgspec.convert(value, shape)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # half of a surrogate pair is no text to msgspec
         raise NoAnswer(f"{what} answers in another shape: {one_line(str(error), 200)}") from error
-
-
-def _read(what: str, text: str | bytes) -> Any:
-    """The JSON in what an engine answered; raises NoAnswer for what is none, or more than can be read."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:  # among them numbers of 5,000 digits, and bytes that are no UTF-8
-        shown = text if isinstance(text, str) else text[:400].decode(errors="replace")
-        raise NoAnswer(f"{what} answers with something that is not JSON: {one_line(shown, 100)}") from error

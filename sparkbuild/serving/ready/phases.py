@@ -1,7 +1,4 @@
-"""What a starting engine's log says of how far it is: weights loaded, compiling, warming up. Pure.
-
-Patterns are those of vLLM, SGLang and llama.cpp as their public logs show them; a line that fits none says nothing.
-"""
+"""How far a starting engine is, by the public logs of vLLM, SGLang and llama.cpp: weights loaded, warming up. Pure."""
 
 from __future__ import annotations
 
@@ -31,24 +28,15 @@ _JOINED = (
     re.compile(r"(?i)rank \d{1,9} joined from \S{1,99} \((\d{1,9})/(\d{1,9})\)"),
 )
 # The first that fits counts: "Loading weights took 9 seconds" is the end of it.
-_NAMED = (
-    (
-        re.compile(r"(?i)\bloading (?:model )?weights took|model loading took|load weight end|\bmodel loaded\b"),
-        "weights loaded",
-    ),
-    (
-        re.compile(r"(?i)\bload_tensors\b|\bload(?:ing)? (?:model|weights?|checkpoint)\b"),
-        "loading weights",
-    ),
-    (re.compile(r"(?i)captur[a-z]{0,9} (?:the )?(?:cuda )?graph"), "capturing graphs"),
-    (re.compile(r"(?i)torch\.compile|\bcompiling\b"), "compiling"),
-    (
-        re.compile(r"(?i)kv cache (?:size|memory|is allocated)|allocat[a-z]{0,9} kv|memory pool end"),
-        "allocating the KV cache",
-    ),
-    (re.compile(r"(?i)warm(?:ing)?[ _-]?up"), "warming up"),
-    (re.compile(r"(?i)application startup complete|server is listening|the server is fired up"), "starting to listen"),
-)
+_NAMED = {
+    "weights loaded": r"\bloading (?:model )?weights took|model loading took|load weight end|\bmodel loaded\b",
+    "loading weights": r"\bload_tensors\b|\bload(?:ing)? (?:model|weights?|checkpoint)\b",
+    "capturing graphs": r"captur[a-z]{0,9} (?:the )?(?:cuda )?graph",
+    "compiling": r"torch\.compile|\bcompiling\b",
+    "allocating the KV cache": r"kv cache (?:size|memory|is allocated)|allocat[a-z]{0,9} kv|memory pool end",
+    "warming up": r"warm(?:ing)?[ _-]?up",
+    "starting to listen": r"application startup complete|server is listening|the server is fired up",
+}
 
 
 def phase_of(line: str) -> Phase | None:
@@ -61,4 +49,4 @@ def phase_of(line: str) -> Phase | None:
         done, total = int(match[1]), int(match[2])
         if total > 0 and done <= total:
             return Phase(name, done, total)
-    return next((Phase(name) for pattern, name in _NAMED if pattern.search(text)), None)
+    return next((Phase(name) for name, pattern in _NAMED.items() if re.search(pattern, text, re.IGNORECASE)), None)

@@ -73,9 +73,7 @@ class _Heard:
     _last = ""
 
     def take(self, error: NoAnswer, seconds: float) -> None:
-        """What a question came to, after that many seconds. Where no time was left for an answer, what it answered
-        before is what is to be told.
-        """
+        """What a question came to; where no time was left for an answer, what it answered before is to be told."""
         if not (error.late and self._last and seconds < LAST):
             self.state = str(error)
         if self._last != self.state:

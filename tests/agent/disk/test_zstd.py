@@ -26,7 +26,7 @@ def packed(content: bytes, *options: str) -> bytes:
 @pytest.fixture(params=["program", "library"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The ways that there are before Python 3.14."""
-    monkeypatch.setattr(zstd, "_own", lambda: None)
+    monkeypatch.setattr(zstd, "_zstd", None)
     if request.param == "library":
         monkeypatch.setattr(zstd.shutil, "which", lambda _name: None)
         command = zstd._command()
@@ -88,7 +88,7 @@ def test_a_layer_is_unpacked_by_its_first_bytes() -> None:
 
 
 def test_a_node_without_any_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zstd, "_own", lambda: None)
+    monkeypatch.setattr(zstd, "_zstd", None)
     monkeypatch.setattr(zstd, "_command", lambda: None)
     with pytest.raises(AgentError) as caught:
         zstd.unpacked(io.BytesIO(packed(b"x")))

@@ -51,7 +51,7 @@ def test_one_that_is_hidden(docker: Engine, port: int, found: dict[str, str]) ->
     ],
 )
 def test_one_that_is_seen(docker: Engine, monkeypatch: pytest.MonkeyPatch, group: str, found: dict[str, str]) -> None:
-    monkeypatch.setattr(ports, "_group", lambda _pid: group)
+    monkeypatch.setattr(ports, "text", lambda _path: group)
     assert ports.container_of(STORE, SEEN, 8000, docker.path) == found
 
 

@@ -80,7 +80,7 @@ def test_what_logind_ends_with_the_login(kills: str, excluded: str, says: str) -
 
 
 def test_who_is_in_no_session_of_logind_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "_property", lambda name: "b true" if name == "KillUserProcesses" else "as 0")
+    monkeypatch.setattr(logins, "output_of", lambda argv, _: "b true" if argv[-1] == "KillUserProcesses" else "as 0")
     monkeypatch.setattr(logins, "text", lambda _path: "0::/system.slice/cron.service\n")
     assert logins.ends_with_login() == ""
     monkeypatch.setattr(logins, "text", lambda _path: "0::/user.slice/user-1000.slice/session-4.scope\n")
