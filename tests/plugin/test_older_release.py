@@ -22,8 +22,7 @@ from tests.plugin.demo import Demo
 from tests.workspace_tool import REPOSITORY, Tool, bare, finish, until
 
 COMMIT = "e8fe18fd5e3592e286db8253ac201a518c7c35cc"
-SIZE = 400 << 20  # bytes of data: half a second to stage
-ENOUGH = 8 * 8  # bytes of digests of what is staged: 8 bytes for each 4 MiB
+SIZES = {"a.bin": 40 << 20, "b.bin": 400 << 20}  # bytes of data: half a second to stage
 RECIPE = """\
 cluster = "local"
 image = "tiny"
@@ -75,15 +74,14 @@ def tool(tmp_path: Path) -> Tool:
         (image / name).touch()
     (image / "image.toml").write_text('kind = "venv"\nlock = "data"\nfiles = ["engine.py"]\n')
     (tool.root / "locks").mkdir()
-    pin = "input.images/tiny/requirements.lock.sha256=" + "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    pin = "input.images/tiny/requirements.lock.sha256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     (tool.root / "locks/data.source.lock").write_text(f"format=local-inference-source-lock/v1\n{pin}\n")
     source = tmp_path / "source"
     source.mkdir()
     block = os.urandom(4 << 20)
-    for name in ("a.bin", "b.bin"):
+    for name, size in SIZES.items():
         with open(source / name, "wb") as file:
-            for _ in range(SIZE // 2 // len(block)):
-                file.write(block)
+            file.writelines(block for _ in range(size // len(block)))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         recipe = RECIPE.format(port=free.getsockname()[1], src=source)
@@ -107,8 +105,8 @@ def agents(release: Path) -> list[int]:
 def halted(tool: Tool, release: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The earlier doit, and its agent, which stands still in the middle of staging."""
     doit = before(tool, release).start("stage:r0")
-    parts = tool.root / ".sparkbuild/node/staged/r0/data/.sparkbuild"
-    until(lambda: any(path.stat().st_size >= ENOUGH for path in parts.glob("*.chunks")))
+    draft = tool.root / ".sparkbuild/node/staged/r0/data/.sparkbuild/draft.jsonl"
+    until(lambda: draft.exists() and "a.bin" in draft.read_text())
     (agent,) = agents(release)
     os.kill(agent, signal.SIGSTOP)
     try:
@@ -118,6 +116,21 @@ def halted(tool: Tool, release: Path) -> Iterator[tuple[subprocess.Popen[str], i
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         doit.wait()
+        for stream in (doit.stdout, doit.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def said(doit: subprocess.Popen[str]) -> str:
+    """What a doit that goes on has said since it was last asked."""
+    text = b""
+    for stream in (doit.stdout, doit.stderr):
+        assert stream is not None
+        os.set_blocking(stream.fileno(), False)
+        with contextlib.suppress(BlockingIOError):
+            text += os.read(stream.fileno(), 1 << 16)
+        os.set_blocking(stream.fileno(), True)
+    return text.decode()
 
 
 def test_beside_an_agent_of_an_earlier_release_that_stages(
@@ -127,14 +140,14 @@ def test_beside_an_agent_of_an_earlier_release_that_stages(
     tool.ok("status")
     assert tool.states("stage:r0") == {"stage:r0:local:data": "run"}
     second = tool.start("stage:r0")
-    log = tool.root / ".sparkbuild/runs"
-    until(lambda: any(f"process {agent} " in path.read_text() for path in log.glob("*/stage_r0_local_data.log")))
+    until(lambda: f"process {doit.pid} " in said(second), 60)
     os.kill(agent, signal.SIGCONT)
     assert finish(doit).code == 0
     waited = finish(second)
     assert waited.code == 0, waited
-    assert f"process {agent} " in waited.text, "it says whom it waits for"
-    assert sum(entry["bytes"] for entry in tool.runs() if entry["event"] == "made") == SIZE, "nothing is staged twice"
+    assert sum(entry["bytes"] for entry in tool.runs() if entry["event"] == "made") == sum(SIZES.values()), (
+        "nothing is staged twice"
+    )
     assert tool.states("stage:r0") == {"stage:r0:local:data": "ok"}
     tool.ok("verify", "stage:r0")
 
@@ -149,10 +162,10 @@ def test_what_an_agent_of_an_earlier_release_left_half_staged_is_gone_on_with(
     tool.ok("status")
     (goal,) = tool.plan("stage:r0").values()
     assert goal["state"] == "run"
-    assert 0 < goal["bytes"] < SIZE, "what is there is not moved again"
+    assert goal["bytes"] == SIZES["b.bin"], "what is there is not moved again"
     tool.ok("stage:r0")
     (made,) = (entry for entry in tool.runs() if entry["event"] == "made" and entry["task"].startswith("stage:"))
-    assert made["bytes"] < SIZE
+    assert made["bytes"] <= SIZES["b.bin"]
     tool.ok("verify", "stage:r0")
 
 

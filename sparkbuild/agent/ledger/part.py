@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from sparkbuild.agent.disk.held import FILE, Held, set_mode
 from sparkbuild.agent.disk.pages import Pages
 from sparkbuild.agent.ledger.digest import CHUNK, WIDTH
+from sparkbuild.agent.ledger.identity import forms
 from sparkbuild.agent.ledger.ledger import Identity
 from sparkbuild.agent.ledger.shape import Shape
 from sparkbuild.agent.wire.layout import OURS
@@ -94,11 +95,16 @@ class Part:
     def _read(self) -> bytes:
         try:
             with open(self._list, "rb") as file:
-                if os.path.islink(self.path) or not os.path.isfile(self.path) or file.readline() != self._header:
+                if os.path.islink(self.path) or not os.path.isfile(self.path):
                     return b""
-                return file.read()
+                header, newest = file.readline(), self._source
+                for self._source in forms(newest):  # the header is as long as the one that it goes on with
+                    if header == self._header:
+                        return file.read()
+                self._source = newest
         except OSError:
-            return b""
+            pass
+        return b""
 
     def known(self, index: int) -> bytes | None:
         """The digest that a chunk in the part should have, None when the chunk is not there."""

@@ -114,8 +114,8 @@ def listeners(table: str) -> dict[int, dict[str, Listener]]:
             continue
         address, _, port = words[_LOCAL].partition(":")
         with suppress(ValueError):  # the kernel writes no such row
-            int(address, 16)
-            by_port.setdefault(int(port, 16), {})[words[_INODE]] = Listener(int(words[_UID]), address)
+            if len(bytes.fromhex(address)) in {4, 16}:
+                by_port.setdefault(int(port, 16), {})[words[_INODE]] = Listener(int(words[_UID]), address)
     return by_port
 
 

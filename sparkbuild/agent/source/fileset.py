@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
+from sparkbuild.agent.ledger.identity import forms
 from sparkbuild.agent.ledger.ledger import Extents, Identity, Link, Record
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ class Wanted(NamedTuple):
         """Does this record tell of the same content? Sizes and times prove nothing, so they are not asked."""
         if record is None or record.size != self.size or record.extents != self.extents:
             return False
-        return record.sha256 == self.sha256 if self.sha256 else bool(self.identity) and record.source == self.identity
+        if self.sha256:
+            return record.sha256 == self.sha256
+        return bool(self.identity) and record.source in forms(self.identity)
 
 
 def text_file(name: str, text: str) -> Wanted:
