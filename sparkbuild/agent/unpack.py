@@ -50,7 +50,7 @@ def _say(event: str, **fields: Any) -> None:
 def _fields(error: OSError, store: str) -> dict[str, str]:
     user = str(os.geteuid())
     try:
-        import pwd  # noqa: PLC0415
+        import pwd  # noqa: PLC0415 - only after a failure
 
         user = pwd.getpwuid(os.geteuid()).pw_name
     except (ImportError, KeyError):

@@ -4,13 +4,10 @@ than most looks.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import socket
 
 _BLOCK = 65536
 _PODMAN = "libpod/"  # as it begins its header `Server`, where docker has `Docker/28.5.2 (linux)`
@@ -41,8 +38,6 @@ class Answer:
         size: int = 0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        import socket  # noqa: PLC0415 - 3 ms, and most looks need none
-
         self._end: float | None = time.monotonic() + timeout
         self._data = bytearray()
         self._socket: socket.socket

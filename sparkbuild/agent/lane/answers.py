@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.docker.unixhttp import Answer
@@ -37,8 +38,6 @@ def answers(record: LaneRecord, hosts: list[str]) -> LaneMore:
 
 
 def _connects(host: str, port: int) -> bool:
-    import socket  # noqa: PLC0415 - 3 ms; most looks ask no lane, or one that listens on one address
-
     try:
         socket.create_connection((host, port), timeout=TIMEOUT).close()
     except OSError:
