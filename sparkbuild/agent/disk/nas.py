@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from sparkbuild.agent.disk.questions import asking
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, config_error
 
 PAUSES = (0.1, 0.4, 1.0, 2.0)  # seconds before each further try
 _PASSING = (errno.ESTALE, errno.EIO)
@@ -182,13 +182,13 @@ def not_there(what: str, path: str) -> AgentError:
     else:
         found, wanted = "a file" if near == path else f"{near} is a file", "a folder"
         mend = f"{_CORRECT}; the folder with that file is {os.path.dirname(near)}"
-    return AgentError(what, kind="config", where=path, found=found, wanted=wanted, next=mend)
+    return config_error(what, where=path, found=found, wanted=wanted, next=mend)
 
 
 def empty(what: str, path: str, wanted: str) -> AgentError:
     """The error for a folder to stage from that is empty: most often something is to be mounted there."""
     mend = f"is it mounted? on that node, findmnt -T {path} tells: mount the NAS, or {_CORRECT}"
-    return AgentError(what, kind="config", where=path, found="an empty folder", wanted=wanted, next=mend)
+    return config_error(what, where=path, found="an empty folder", wanted=wanted, next=mend)
 
 
 def way_up(path: str) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import IO, Any
 
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import config_error
 
 try:
     from compression import zstd as _zstd  # type: ignore[import-not-found,unused-ignore]
@@ -35,9 +35,8 @@ def unpacked(source: IO[bytes]) -> IO[bytes]:
         return _checked(_zstd, source)
     command = _command()
     if command is None:
-        raise AgentError(
+        raise config_error(
             "this node knows no zstd, with which the content is compressed",
-            kind="config",
             found=f"Python {sys.version_info[0]}.{sys.version_info[1]}, no program zstd, no libzstd",
             wanted="one of: Python 3.14, the program zstd, libzstd.so.1",
             next="apt-get install zstd there, then run again",

@@ -13,7 +13,7 @@ from sparkbuild.agent.docker.engine import DockerdError, layers_of
 from sparkbuild.agent.docker.images import architecture_of
 from sparkbuild.agent.docker.upstream import INDEXES, MANIFESTS, Upstream
 from sparkbuild.agent.wire.dockerarchive import Member, pieces, size_of
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, config_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,9 +53,8 @@ def have(
     wanted = architecture_of(engine)
     architecture = image.get("Architecture", "")
     if architecture != wanted:
-        raise AgentError(
+        raise config_error(
             f"{pinned} is for another architecture than this node",
-            kind="config",
             found=architecture,
             wanted=wanted,
             next=f"an image for {wanted}, or the digest of one for several architectures",
@@ -98,7 +97,7 @@ def _of_platform(top: Mapping[str, object], architecture: str, digest: str) -> s
         wanted = {"os": "linux", "architecture": architecture}
         if isinstance(platform, dict) and all(platform.get(name) == value for name, value in wanted.items()):
             return _blob(row, digest).digest
-    raise AgentError(f"the image has nothing for linux/{architecture}", kind="config")
+    raise config_error(f"the image has nothing for linux/{architecture}")
 
 
 def _contents(data: bytes, digest: str) -> tuple[str, list[_Blob]]:

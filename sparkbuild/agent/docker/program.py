@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkbuild.agent.docker.engine import SOCKET
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import config_error
 
 _PLACES = ("/usr/bin", "/usr/local/bin", "/snap/bin")  # a login without a shell may have a short PATH
 _LAST_WITH_BUILDKIT = 22  # from 23 on, BuildKit is in the plugin buildx, which Debian's 20.10 does without
@@ -98,9 +98,8 @@ def find(socket: str) -> Client:
         if major and 18 < int(major[1]) <= _LAST_WITH_BUILDKIT:
             return Client(path, buildx=False, version=told, socket=socket or SOCKET)
         said.append(f"{path}: {told.partition(',')[0] or 'does not say its version'}, without buildx")
-    raise AgentError(
+    raise config_error(
         "docker on this node cannot build with BuildKit" if said else "there is no docker program on this node",
-        kind="config",
         found="; ".join(said) or "none on PATH",
         wanted="docker with the plugin buildx, or docker 19 to 22",
         next="install docker-buildx-plugin (of Docker) or docker-buildx (of Debian), or set another build_node",

@@ -24,7 +24,7 @@ from sparkbuild.agent.store.blobs import is_whole, path_of
 from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.store.receive import Receiver, Source
 from sparkbuild.agent.wire.dockerarchive import pieces, size_of
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, config_error, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.docker.answers import Event
@@ -105,7 +105,7 @@ class _Pull:
             image = engine.image(name)
         why = "" if image is None else problem(image, {**self._query, "reference": name})
         if image is None or why:
-            raise AgentError(why or f"docker took {name} and does not have it", kind="integrity")
+            raise integrity_error(why or f"docker took {name} and does not have it")
         self._trial(image["Id"])
         if name != reference:
             engine.tag(image["Id"], reference)
@@ -177,9 +177,8 @@ class _Pull:
                 if _FULL.search(error.problem):
                     raise self._full(error.problem) from None
                 if too_deep(error.problem):
-                    raise AgentError(
+                    raise config_error(
                         f"docker takes no image of so many layers: {self._request['reference']}",
-                        kind="config",
                         found=error.problem,
                         wanted="at most 125 layers, those of the base among them",
                         next="fewer steps in the Dockerfile, or files taken from a stage by one COPY --from",

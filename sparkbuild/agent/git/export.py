@@ -23,7 +23,7 @@ from sparkbuild.agent.git.mirror import Mirror
 from sparkbuild.agent.git.objects import FOLDER, BrokenMirrorError, Commit, HostileTreeError, Objects
 from sparkbuild.agent.git.tree import Entry, Module, walk
 from sparkbuild.agent.store.kept import set_stamp
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import Reporter, config_error, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.receipts import SourceReceipt
@@ -84,17 +84,15 @@ def _make(export: _Export, reporter: Reporter) -> SourceReceipt:
         _clear(export.folder)
         return export.make()
     except BrokenMirrorError as error:
-        raise AgentError(
+        raise integrity_error(
             f"{source['component']}: the repository gives out something else than what it names",
-            kind="integrity",
             where=source["repository"],
             found=str(error),
             next="run again; if it stays so, the repository or this node's disk is damaged",
         ) from error
     except HostileTreeError as error:
-        raise AgentError(
+        raise integrity_error(
             f"{source['component']}: its tree is not safe to unpack",
-            kind="integrity",
             where=f"{source['repository']} at {source['commit']}",
             found=str(error),
             next="do not build from it; ask its owner",
@@ -163,9 +161,8 @@ class _Export:
             wrong, is_, wanted = "time", str(commit.time), str(time)
         else:
             return commit
-        raise AgentError(
+        raise integrity_error(
             f"{what}: the commit has another {wrong} than the lock says",
-            kind="integrity",
             where=f"{pinned['repository']} at {pinned['commit']}",
             found=is_,
             wanted=wanted,
@@ -198,9 +195,8 @@ class _Export:
         if not paths:
             return
         more = f"\nand {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-        raise AgentError(
+        raise config_error(
             f"{self.source['component']} has {what}",
-            kind="config",
             where=f"{self.source['repository']} at {self.source['commit']}",
             found="\n".join(paths[:_SHOWN]) + more,
             next=next_,
@@ -237,13 +233,12 @@ class _Export:
         for patch in self.source["patches"]:
             text = base64.b64decode(patch["text"])
             if hashlib.sha256(text).hexdigest() != patch["sha256"]:
-                raise AgentError(f"{patch['path']} is not what the lock pins", kind="integrity", wanted=patch["sha256"])
+                raise integrity_error(f"{patch['path']} is not what the lock pins", wanted=patch["sha256"])
             try:
                 git(work, "apply", "--cached", "--whitespace=nowarn", "-", stdin=text, extra=extra)
             except GitError as error:
-                raise AgentError(
+                raise config_error(
                     f"{patch['path']} does not fit {self.source['component']}",
-                    kind="config",
                     where=f"{self.source['repository']} at {self.source['commit']}",
                     found=error.text,
                     next="make the patch anew for this tree, or take it out of the lock",

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from sparkbuild.agent.disk.lock import take
 from sparkbuild.agent.git.command import GitError, Output, git, no_such_object, refuse
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, config_error
 
 KEPT = "refs/sparkbuild"
 _ONE = ("fetch", "--force", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--progress")
@@ -148,7 +148,7 @@ class Mirror:
             return False
         if oid != commit:
             what = f"{commit} is not a commit: it is a tag's own object"
-            raise AgentError(what, kind="config", where=self.url, wanted=f"commit {oid}", next="correct the lock")
+            raise config_error(what, where=self.url, wanted=f"commit {oid}", next="correct the lock")
         return True
 
     def _missing(self, commit: str, ref: str, advice: str) -> None:

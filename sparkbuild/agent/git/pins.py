@@ -13,7 +13,7 @@ from sparkbuild.agent.git.command import GitError, git, no_such_object, refuse
 from sparkbuild.agent.git.mirror import Mirror, absolute, resolve
 from sparkbuild.agent.git.objects import BrokenMirrorError, Commit, HostileTreeError, Objects
 from sparkbuild.agent.git.tree import walk
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, config_error, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.store import (
@@ -44,9 +44,7 @@ def run(request: RefsRequest | CheckRequest | PinRequest, reporter: Reporter) ->
             return {"refs": mirror.refs("HEAD", "refs/heads/*", "refs/tags/*")}
         return _check(request, reporter) if request["action"] == "check" else _pin(request, reporter)
     except (BrokenMirrorError, HostileTreeError) as error:
-        raise AgentError(
-            "the repository is not in order", kind="integrity", where=request["url"], found=str(error)
-        ) from error
+        raise integrity_error("the repository is not in order", where=request["url"], found=str(error)) from error
 
 
 def _check(request: CheckRequest, reporter: Reporter) -> CheckResult:
@@ -122,7 +120,7 @@ def _no_such_ref(url: str, ref: str, refs: dict[str, str]) -> AgentError:
     wanted = f"did you mean {', '.join(near)}?" if near else f"a branch, a tag or a commit; it has {len(names)} refs"
     if _SHORT_COMMIT.fullmatch(ref):
         wanted = f"all 40 digits, if it is a commit: abbreviated, it may mean another one tomorrow; {wanted}"
-    return AgentError(f"there is no branch or tag `{ref}`", kind="config", where=url, wanted=wanted)
+    return config_error(f"there is no branch or tag `{ref}`", where=url, wanted=wanted)
 
 
 class Modules:
@@ -141,7 +139,7 @@ class Modules:
             urls = _gitmodules(mirror, objects, tree)
             if loose.path not in urls:
                 where = f"{mirror.url}, .gitmodules"
-                raise AgentError(f"submodule {path} has no url", kind="config", where=where)
+                raise config_error(f"submodule {path} has no url", where=where)
             url = joined(mirror.url, urls[loose.path])
             other = Mirror(self.store, url, self.root, self.reporter)
             other.ensure(loose.commit)

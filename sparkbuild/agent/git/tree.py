@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sparkbuild.agent.git.objects import FOLDER, GITLINK, LINK, HostileTreeError, Objects
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import config_error, integrity_error
 
 ENTRIES = 1_000_000  # files and folders; a tree may name one subtree a thousand times at each of ten levels
 _HELD = 160 << 20  # bytes that these may take here, by a rough count: 300,000 files, where LLVM has 160,000
@@ -80,9 +80,8 @@ def walk(objects: Objects, tree: str, modules: Mapping[str, Module]) -> tuple[li
                 todo.append((path + b"/", module.tree, module.objects))
     missing = sorted(set(modules) - seen)
     if missing and not loose:
-        raise AgentError(
+        raise config_error(
             "the lock has a submodule that the tree does not have",
-            kind="config",
             found=", ".join(missing),
             next="take its lines out of the lock",
         )
@@ -106,9 +105,8 @@ def _check_name(name: bytes, prefix: bytes) -> None:
 
 def _check_module(name: str, module: Module, gitlink: str) -> None:
     if module.commit != gitlink:
-        raise AgentError(
+        raise integrity_error(
             f"submodule {name} is locked to another commit than the tree names",
-            kind="integrity",
             found=module.commit,
             wanted=gitlink,
             next="`doit lock:update` writes the submodules anew",

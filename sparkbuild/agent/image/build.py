@@ -17,7 +17,7 @@ from sparkbuild.agent.image.buildkit import BuildKit
 from sparkbuild.agent.image.gates import failure, run_gates, sweep
 from sparkbuild.agent.store.kept import sha256_of
 from sparkbuild.agent.wire.lanelabels import KEY
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, config_error, integrity_error
 from sparkbuild.agent.wire.stopping import stoppable
 
 if TYPE_CHECKING:
@@ -84,9 +84,8 @@ class _Build:
                     next="nothing was kept but docker's build cache: `docker builder prune` removes that",
                 )
         if image.get("Architecture") != self.request["architecture"]:
-            raise AgentError(
+            raise config_error(
                 f"image {self.request['name']} came out for another architecture",
-                kind="config",
                 found=str(image.get("Architecture")),
                 wanted=self.request["architecture"],
                 next="set `platform` and `build_node` in image.toml",
@@ -106,9 +105,7 @@ class _Build:
         image = self.engine.image(request["reference"]) or {}
         if layers_of(image) != layers:
             self.engine.untag(request["reference"])
-            raise AgentError(
-                "docker changed the image's layers while it was labelled", kind="integrity", next="run again"
-            )
+            raise integrity_error("docker changed the image's layers while it was labelled", next="run again")
 
 
 def check_engine(request: BuildRequest | ReproRequest) -> None:
@@ -117,9 +114,8 @@ def check_engine(request: BuildRequest | ReproRequest) -> None:
     if "silent" in engine:
         raise AgentError(engine["silent"], kind="node", next=engine["next"])
     if engine["architecture"] != request["architecture"]:
-        raise AgentError(
+        raise config_error(
             f"image {request['name']} is for another architecture than this node",
-            kind="config",
             found=engine["architecture"],
             wanted=request["architecture"],
             next="set `build_node` in image.toml to a node of that architecture",
@@ -131,9 +127,8 @@ def check_context(request: BuildRequest | ReproRequest) -> str:
     path = inside(request["store"], request["context"])
     sha256 = sha256_of(path)
     if sha256 != request["sha256"]:
-        raise AgentError(
+        raise integrity_error(
             "the build context is not what was made",
-            kind="integrity",
             where=path,
             found=f"sha256 {sha256}",
             wanted=f"sha256 {request['sha256']}",
@@ -160,16 +155,14 @@ def have_base(engine: DockerWork, request: BuildRequest | ReproRequest, reporter
         )
     labels = (found.get("Config") or {}).get("Labels") or {}
     if base["key"] and labels.get(KEY) != base["key"]:
-        raise AgentError(
+        raise integrity_error(
             f"{base['reference']} is not the base that was made",
-            kind="integrity",
             found=f"key {labels.get('sparkbuild.key', 'none')}",
             wanted=f"key {base['key']}",
         )
     if found.get("Architecture") != request["architecture"]:
-        raise AgentError(
+        raise config_error(
             f"the base {base['reference']} is for another architecture",
-            kind="config",
             found=str(found.get("Architecture")),
             wanted=request["architecture"],
         )

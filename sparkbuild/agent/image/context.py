@@ -22,7 +22,7 @@ from sparkbuild.agent.image.contexttar import ContextTar, file_at, file_of
 from sparkbuild.agent.image.layer import checked
 from sparkbuild.agent.store.artifacts import path_of
 from sparkbuild.agent.store.kept import sha256_of
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, config_error, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.images import (
@@ -155,9 +155,8 @@ def _apply(patch: NamedPatch, component: str, folder: str) -> None:
     try:
         git("", "apply", "--whitespace=nowarn", "-", stdin=text, extra=ceiling, folder=folder)
     except GitError as error:
-        raise AgentError(
+        raise config_error(
             f"{patch['name']} does not fit source {component}",
-            kind="config",
             found=error.text[-1000:],
             next="make the patch anew for this source, or take it out of image.toml",
         ) from error
@@ -171,9 +170,8 @@ def _refuse_ways_out(folder: str, component: str) -> None:
             target = os.readlink(path)
             end = os.path.normpath(os.path.join(os.path.dirname(name), target))
             if os.path.isabs(target) or end == ".." or end.startswith("../"):
-                raise AgentError(
+                raise config_error(
                     f"a patch of source {component} adds a link that leads out of it",
-                    kind="config",
                     found=f"{name} -> {target}",
                     next="take the link out of the patch",
                 )
@@ -186,9 +184,8 @@ def _walk(folder: str) -> Iterator[str]:
 
 
 def _changed(what: str, path: str, sha256: str, wanted: str) -> AgentError:
-    return AgentError(
+    return integrity_error(
         f"{what} is not what the lock pins",
-        kind="integrity",
         where=path,
         found=f"sha256 {sha256}",
         wanted=f"sha256 {wanted}",

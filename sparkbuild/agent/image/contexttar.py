@@ -10,7 +10,7 @@ from typing import IO
 
 from sparkbuild.agent.image.layer import checked
 from sparkbuild.agent.store import tar
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import Reporter, config_error, integrity_error
 
 _FOLDER = tar.Entry(tar.DIR, 0o755)
 
@@ -40,7 +40,7 @@ class ContextTar:
         """Add a name, and the folders that it lies in. AgentError when it is a trap, or there already."""
         place = checked(name, "the build context")
         if place in self._entries and entry.kind != tar.DIR:
-            raise AgentError("two things have one name in the build context", kind="config", found=place)
+            raise config_error("two things have one name in the build context", found=place)
         self._entries[place] = entry
         while place := place.rpartition("/")[0]:
             self._entries.setdefault(place, _FOLDER)
@@ -58,7 +58,7 @@ class ContextTar:
                 name, tar.Entry(tar.FILE, _mode(executable), size=member.size, open=lambda: _content(archive, member))
             )
         else:
-            raise AgentError("a source holds what is neither file, folder nor link", kind="integrity", found=name)
+            raise integrity_error("a source holds what is neither file, folder nor link", found=name)
 
     def add_path(self, name: str, path: str) -> None:
         """Add a file, folder or link of this node; a link is not followed."""

@@ -21,7 +21,7 @@ from sparkbuild.agent.disk.held import created
 from sparkbuild.agent.image.layer import Layer, checked, refused
 from sparkbuild.agent.store.kept import digest_of
 from sparkbuild.agent.store.tar import DIR, FILE, LINK, Entry
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import config_error
 
 LIMIT = 2 << 30  # bytes of one package when unpacked
 MOST = 200_000  # names of one package
@@ -115,9 +115,8 @@ def _unpack(
         raise ValueError(f"no {wanted}")
     opener = _OPENERS.get(name.removeprefix(wanted))
     if opener is None:
-        raise AgentError(
+        raise config_error(
             f"{origin} is compressed in a way that this Python does not know",
-            kind="config",
             found=name,
             wanted=f"{wanted} with " + ", ".join(filter(None, _OPENERS)),
             next="use the package of another release, or pack it anew: dpkg-deb --build -Zxz",
@@ -150,9 +149,8 @@ def _check(control: bytes, architecture: str, origin: str) -> None:
         (line.partition(":")[2].strip() for line in fields if line.startswith("Architecture:")), ""
     )
     if package_architecture not in {architecture, "all"}:
-        raise AgentError(
+        raise config_error(
             f"{origin} is for another architecture than the image",
-            kind="config",
             found=package_architecture or "none named",
             wanted=architecture,
             next="pin the package for the image's platform",

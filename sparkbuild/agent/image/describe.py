@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.image.archives import config_of, folder_of, read_receipt
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import Reporter, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.images import DescribeRequest, DescribeResult
@@ -22,9 +22,8 @@ def run(request: DescribeRequest, reporter: Reporter) -> DescribeResult:
     except FileNotFoundError:
         config = ""
     if receipt is None or receipt["key"] != request["key"] or not config:
-        raise AgentError(
+        raise integrity_error(
             f"image {request['name']} is not in the store any more",
-            kind="integrity",
             where=folder,
             next="run again: it is made anew",
         )

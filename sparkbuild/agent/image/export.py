@@ -20,7 +20,7 @@ from sparkbuild.agent.image.archives import PART, RECEIPT_FORMAT, config_of, fol
 from sparkbuild.agent.image.saved import Saved, saved
 from sparkbuild.agent.store import layerstore
 from sparkbuild.agent.wire.lanelabels import KEY
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.images import ExportRequest, ExportResult
@@ -55,9 +55,8 @@ def _export(request: ExportRequest, part: str, reporter: Reporter) -> ArchiveRec
     inspected = engine.image(request["reference"])
     labels = ((inspected or {}).get("Config") or {}).get("Labels") or {}
     if inspected is None or (labels.get(KEY) != request["key"] and not request.get("prebuilt")):
-        raise AgentError(
+        raise integrity_error(
             f"{request['reference']} is not in docker as it was built",
-            kind="integrity",
             found=f"key {labels.get('sparkbuild.key', 'none')}" if inspected else "no such image",
             next="run again: it is built anew",
         )
@@ -114,9 +113,8 @@ def _keep(store: str, image: Saved, layers: list[str]) -> list[int]:
     listed = _listed(image.config)
     lacking = [digest for digest in layers if digest not in image.layers]
     if lacking or listed != layers:
-        raise AgentError(
+        raise integrity_error(
             "docker saved something else than the image",
-            kind="integrity",
             found=f"without {', '.join(lacking)}" if lacking else f"layers {listed}"[:1000],
             wanted=f"layers {layers}",
             next="run again; if it stays so, docker's store is damaged",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sparkbuild.agent.store import tar
 from sparkbuild.agent.store.tar import DIR, FILE, Entry
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 _PARTS = 4096  # bytes of a path, as Linux has it
 _WHITEOUT = ".wh."  # a layer that has `.wh.x` takes `x` of the layers below away
@@ -68,4 +68,4 @@ def checked(path: str, origin: str) -> str:
 def refused(what: str, origin: str, found: str) -> AgentError:
     """Content that no honest package has."""
     next_ = "find out who made it before you use it; nothing was kept"
-    return AgentError(f"{origin}: {what}", kind="integrity", found=found, next=next_)
+    return integrity_error(f"{origin}: {what}", found=found, next=next_)

@@ -19,7 +19,7 @@ from sparkbuild.agent.disk.held import created, remove
 from sparkbuild.agent.docker.changes import DockerWork
 from sparkbuild.agent.docker.engine import DockerdError, message, quote
 from sparkbuild.agent.docker.unixhttp import Answer
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import integrity_error
 
 _BLOCK = 1 << 20
 _SMALL = 16 << 20  # bytes; configs and manifests are smaller
@@ -179,7 +179,7 @@ def _config(small: dict[str, bytes]) -> bytes:
         (manifest,) = json.loads(small["manifest.json"])
         return small[manifest["Config"]]
     except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise AgentError("docker saved no image that can be read", kind="integrity", found=repr(error)) from error
+        raise integrity_error("docker saved no image that can be read", found=repr(error)) from error
 
 
 def _read(path: str) -> bytes:

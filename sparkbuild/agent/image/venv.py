@@ -15,7 +15,7 @@ from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.image import libraries, tree
 from sparkbuild.agent.image.look import RECEIPT_FORMAT, folder_of, read_receipt
 from sparkbuild.agent.store.pip import pip
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, config_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.images import VenvRequest
@@ -63,9 +63,8 @@ def _sweep(base: str) -> None:
 def _check_python(request: VenvRequest) -> None:
     wanted = tuple(int(number) for number in request["python"].split("."))
     if sys.version_info[:2] < wanted:
-        raise AgentError(
+        raise config_error(
             f"image {request['name']} needs a newer Python on this node",
-            kind="config",
             found=f"Python {sys.version_info[0]}.{sys.version_info[1]} ({sys.executable})",
             wanted=f"Python {request['python']} or newer",
             next=_other_python(request),
@@ -139,9 +138,8 @@ def _create(request: VenvRequest, part: str, env: dict[str, str]) -> None:
                 found=f"{disk.f_bavail * disk.f_frsize} bytes free",
                 next="make room, then run again",
             )
-        raise AgentError(
+        raise config_error(
             "this node's Python cannot make environments",
-            kind="config",
             found=said[-500:],
             next="on Debian and Ubuntu: apt install python3-venv",
         )
@@ -159,9 +157,8 @@ def _install_offline(request: VenvRequest, argv: list[str], part: str, reporter:
         if error.fields["kind"] != "node":
             raise
         version = ".".join(map(str, sys.version_info[:2]))
-        raise AgentError(
+        raise config_error(
             f"image {request['name']} cannot be installed: this node is offline, and has not all of its wheels",
-            kind="config",
             where=wheels,
             found=error.fields["found"],
             wanted=f"every wheel of the image's requirements.lock, for Python {version} on {os.uname().machine}",

@@ -14,7 +14,7 @@ from sparkbuild.agent.disk.held import created
 from sparkbuild.agent.image.layer import Layer, checked, refused
 from sparkbuild.agent.store.pip import pip
 from sparkbuild.agent.store.tar import FILE, Entry
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import Reporter, config_error
 
 LIMIT = 16 << 30  # bytes of one wheel when unpacked
 _SCRIPT = 16 << 20  # bytes; scripts are read into memory
@@ -67,9 +67,8 @@ def platforms(architecture: str) -> list[str]:
 def _check(requirements: str) -> None:
     for number, line in enumerate(requirements.splitlines(), 1):
         if ";" in line.partition("#")[0]:
-            raise AgentError(
+            raise config_error(
                 "the requirements of a docker image have a condition, which pip would judge by this node's Python",
-                kind="config",
                 found=f"line {number}: {line.strip()[:100]}",
                 wanted="requirements for one Python and one platform",
                 next="uv pip compile --python-version 3.x --python-platform ... (without --universal)",

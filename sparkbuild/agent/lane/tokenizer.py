@@ -6,7 +6,7 @@ import base64
 import os
 from typing import TYPE_CHECKING
 
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import Reporter, config_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.lanes import TokenizerRequest, TokenizerResult
@@ -31,9 +31,8 @@ def run(request: TokenizerRequest, reporter: Reporter) -> TokenizerResult:
         problem = "" if path.endswith(".json") else "a file of another kind"
         problem = problem if os.path.isfile(path) else "no such file"
     if problem:
-        raise AgentError(
+        raise config_error(
             "the tokenizer for the throughput bench is missing",
-            kind="config",
             where=path,
             found=problem,
             wanted="a tokenizer.json, or a folder with one, on the node of rank 0 (a GGUF file only on this machine)",
@@ -49,5 +48,5 @@ def _send(path: str, name: str, reporter: Reporter) -> None:
         while piece := file.read(_PIECE):
             left -= len(piece)
             if left < 0:
-                raise AgentError("a file beside the tokenizer is too big for one", kind="config", where=path)
+                raise config_error("a file beside the tokenizer is too big for one", where=path)
             reporter.emit("piece", name=name, data=base64.b64encode(piece).decode())

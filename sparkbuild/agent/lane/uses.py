@@ -11,7 +11,7 @@ from sparkbuild.agent.disk.files import is_in
 from sparkbuild.agent.lane import records
 from sparkbuild.agent.ledger import index
 from sparkbuild.agent.machine import procs
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import config_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,9 +65,8 @@ def refuse(store: str, paths: Iterable[str], what: str, shelf: Shelf | None = No
     for path in paths:
         lanes = users(store, path, shelf)
         if lanes:
-            raise AgentError(
+            raise config_error(
                 f"{what} is refused while a lane uses it",
-                kind="config",
                 where=path,
                 found=f"lane {', '.join(lanes)} runs and uses it: its files would change under it",
                 wanted="nothing that runs on these files",

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sparkbuild.agent.store.kept import is_right, sha256_of
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.store import ArtifactAbsent, ArtifactFact, ArtifactQuery
@@ -34,9 +34,8 @@ def keep_if_right(part: str, sha256: str, title: str, pinned: str) -> None:
     fetched = sha256_of(part)
     if fetched != sha256:
         os.unlink(part)
-        raise AgentError(
+        raise integrity_error(
             f"what was fetched is not what {pinned} pins",
-            kind="integrity",
             where=title,
             found=f"sha256 {fetched}",
             wanted=f"sha256 {sha256}",

@@ -12,7 +12,7 @@ from sparkbuild.agent.store import origins
 from sparkbuild.agent.store.artifacts import keep_if_right, path_of
 from sparkbuild.agent.store.kept import keep
 from sparkbuild.agent.store.pip import pip
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import Reporter, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.store import Bytes, FetchRequest
@@ -26,9 +26,8 @@ def run(request: FetchRequest, reporter: Reporter) -> Bytes:
     title = request["wheel"] or request["url"]
     pinned = request.get("pinned", "the lock")
     if not request["sha256"].strip("0"):
-        raise AgentError(
+        raise integrity_error(
             f"the sha256 of {title} is a placeholder",
-            kind="integrity",
             where=pinned,
             found="64 zeros",
             wanted="the sha256 of the file",
@@ -65,9 +64,8 @@ def _wheel(request: FetchRequest, folder: str, part: str, reporter: Reporter) ->
         wheel = os.path.join(work, os.path.basename(request["filename"]))
         if not os.path.isfile(wheel):
             names = ", ".join(sorted(name for name in os.listdir(work) if name.endswith(".whl")))
-            raise AgentError(
+            raise integrity_error(
                 f"{request['wheel']} is not the file that the lock names",
-                kind="integrity",
                 found=names or "no wheel",
                 wanted=request["filename"],
             )

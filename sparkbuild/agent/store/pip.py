@@ -9,7 +9,7 @@ import threading
 
 from sparkbuild.agent.store.pipprogress import PipProgress
 from sparkbuild.agent.store.unreached import OFFLINE, is_unreached
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, integrity_error
 
 
 def _advice(text: str, *, remote: bool) -> str:
@@ -69,9 +69,8 @@ def pip(
         said = [line for line in lines if line.startswith("ERROR")] or lines[-5:]
         text = "\n".join(lines)
         if "HASH" in text.upper() and "MATCH" in text.upper():
-            raise AgentError(
+            raise integrity_error(
                 f"{what}: a file's hash is not the locked one",
-                kind="integrity",
                 found="\n".join(_mismatch(lines)),
                 next="find out who changed it before you change the lock; nothing was kept",
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sparkbuild.agent.disk.files import inside
 from sparkbuild.agent.disk.lock import locked
 from sparkbuild.agent.store.kept import keep, resumed
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.store import Bytes, PutRequest
@@ -39,9 +39,8 @@ def run(request: PutRequest, reporter: Reporter) -> Bytes:
             _receive(file, digest, offset, size, reporter)
             if digest.hexdigest() != request["sha256"]:
                 os.unlink(part)
-                raise AgentError(
+                raise integrity_error(
                     f"{os.path.basename(path)} arrived as something else",
-                    kind="integrity",
                     where=path,
                     found=f"sha256 {digest.hexdigest()}",
                     wanted=f"sha256 {request['sha256']}",

@@ -14,7 +14,7 @@ from sparkbuild.agent.disk.files import fsync_folder, keep_owner
 from sparkbuild.agent.disk.lock import is_still, take
 from sparkbuild.agent.store.blobs import PART, is_whole, path_of
 from sparkbuild.agent.store.kept import resumed
-from sparkbuild.agent.wire.protocol import AgentError
+from sparkbuild.agent.wire.protocol import AgentError, integrity_error
 
 CONNECT = 3.0  # seconds for a source to answer at all
 STALL = 5.0  # seconds without a byte until the next source is tried
@@ -103,9 +103,8 @@ class Receiver:
             file.truncate(0)
             self._grew(-size)
             if wrong >= _WRONG:
-                raise AgentError(
+                raise integrity_error(
                     "a blob arrived as something else",
-                    kind="integrity",
                     where=path_of(self._folder, sha256),
                     found=f"sha256 {digest.hexdigest()}, from {sources[-1].name}",
                     wanted=f"sha256 {sha256}",

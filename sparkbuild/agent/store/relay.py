@@ -13,7 +13,7 @@ from sparkbuild.agent.disk.files import inside, keep_owner
 from sparkbuild.agent.store.blobs import PART, is_name, is_whole, path_of, send
 from sparkbuild.agent.store.httpd import Request, Server
 from sparkbuild.agent.store.receive import Receiver, Source
-from sparkbuild.agent.wire.protocol import AgentError, Reporter
+from sparkbuild.agent.wire.protocol import AgentError, Reporter, integrity_error
 
 if TYPE_CHECKING:
     from sparkbuild.agent.wire.store import ClearRequest, ClearResult, RelayRequest
@@ -39,9 +39,8 @@ def run(request: RelayRequest | ClearRequest, reporter: Reporter) -> ClearResult
     missing = {sha256: size for sha256, size in blobs.items() if not is_whole(folder, sha256, size)}
     if missing and not request["sources"]:
         name = next(iter(missing))
-        raise AgentError(
+        raise integrity_error(
             f"{len(missing)} of {len(blobs)} blobs are not where they were made",
-            kind="integrity",
             where=path_of(folder, name),
             wanted=f"{missing[name]} bytes",
             next="run again: what is missing is made again",
