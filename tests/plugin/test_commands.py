@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugin.test_goals import change, recipe, write
-from tests.workspace_tool import DODO, Tool
+from tests.workspace_tool import DODO, Tool, until
 
 
 @pytest.fixture
@@ -152,6 +152,13 @@ def test_messages_name_the_command_as_it_was_typed(doit: Tool) -> None:
     doit.env["SPARKBUILD_CALLED_AS"] = "./doitw"
     assert "next:   ./doitw list" in doit.fails("serve:x").err
     assert "make it so:  ./doitw serve:r" in doit.ok("plan", "serve:r").out
+    port = (doit.root / "recipes/r/recipe.toml").read_text().partition("port = ")[2].split()[0]
+    argv = [sys.executable, "-c", "import time; time.sleep(60)", f"--port={port}"]
+    with subprocess.Popen(argv, env={"SPARKBUILD_LANE": "lanes/r/1.log"}) as elsewhere:
+        until(lambda: "SPARKBUILD_LANE" in Path(f"/proc/{elsewhere.pid}/environ").read_text())
+        said = doit.ok("status", "r").out
+        elsewhere.kill()
+    assert "only ./doitw stop:r of that workspace ends it" in said
 
 
 def test_recipes_are_suggested_to_commands_about_recipes(doit: Tool) -> None:

@@ -68,4 +68,4 @@ class Outdated(FactCommand):
             cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
             self.outstream.write("  ".join([*cells, row[3]]).rstrip() + "\n")
             if problem:
-                self.outstream.write(f"    {problem}\n")
+                self.outstream.write(spoken(f"    {problem}\n"))

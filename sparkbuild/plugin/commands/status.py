@@ -133,7 +133,7 @@ class Status(FactCommand):
         for row in sorted(rows, key=lambda row: (row.lane.phase is Phase.NOT_RUNNING, row.recipe)):
             text = "; ".join((f"{row.lane.main}{_since(row)}", *row.lane.remarks))
             place = row.cluster or ", ".join(row.nodes) or "?"
-            self.outstream.write(f"{row.recipe:<{width + 2}}{place:<10}{text}\n")
+            self.outstream.write(spoken(f"{row.recipe:<{width + 2}}{place:<10}{text}\n"))
             if row.lane.phase is Phase.UNRECORDED:
                 self.outstream.write(spoken(f"    doit stop:{row.recipe} ends it\n"))
             if row.rank is not None:

@@ -78,7 +78,7 @@ class Trust(FactCommand):
             rows |= {name: f"{hop.where}: {self._standing(hop)}; jump host" for name, hop in nodes.hops().items()}
         width = max(len(name) for name in rows)
         for name, text in rows.items():
-            self.outstream.write(f"{name:<{width + 2}}{text}\n")
+            self.outstream.write(spoken(f"{name:<{width + 2}}{text}\n"))
         return 0
 
     def _standing(self, target: Target) -> str:
