@@ -127,7 +127,7 @@ def test_the_next_rack_clears_what_a_killed_one_left() -> None:
     process.kill()
     process.communicate(timeout=30)
     assert folder.exists(), "nobody was there to remove it"
-    assert running() == [], "a dead rack is not taken for one that is up"
+    wait_for("a dead rack is not taken for one that is up", lambda: running() == [])
     with Rack.up(0) as rack:
         assert rack.nodes == []
         assert not (folder / "dgx1").exists(), "its disk is gone (its number may be in use again)"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.rack.node import Node
 from tests.rack.proc import wait_for
 from tests.rack.rack import Rack
 from tests.rack.syncing import QUIET, STORE, Yard, listening, received, sent, spool, yard
+from tests.workspace_tool import until
 
 pytestmark = pytest.mark.usefixtures("possible")
 MB = 1_000_000
@@ -93,14 +93,14 @@ def test_a_chain_from_this_machine(three: Rack, op: Yard) -> None:
     blobs = things(op.store)
     size = sum(blob.size for blob in blobs)
     for node in three.nodes:
-        node.rate(20)  # so slow that a busy machine cannot hide one after the other
+        node.rate(20)  # so slow that they can be looked at meanwhile
     before = [sent(node) for node in three.nodes]
     came = [received(node) for node in three.nodes]
-    start = time.monotonic()
     relay = Relay(op.nodes, "local", "things", blobs)
     carried = Carried(op, relay, blobs, three.nodes)
+    until(lambda: received(three.nodes[0]) - came[0] > 0.8 * size, 60)
+    assert received(three.nodes[2]) - came[2] > 0.3 * size, "not one after the other"
     assert carried.wait() == [size] * 3
-    took = time.monotonic() - start
     assert all(right(node, blobs) for node in three.nodes)
     carried.end()
     relay.close()
@@ -108,7 +108,6 @@ def test_a_chain_from_this_machine(three: Rack, op: Yard) -> None:
     assert size < went[0] < 1.1 * size + MB
     assert went[2] < MB
     assert all(received(node) - start < 1.1 * size + MB for node, start in zip(three.nodes, came, strict=True))
-    assert took < 2 * size / (20e6 / 8) + 6, "not one after the other"
     assert all(spool(node) == [] for node in three.nodes)
 
 
