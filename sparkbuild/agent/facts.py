@@ -16,8 +16,6 @@ from sparkbuild.agent.machine.procs import Glance
 from sparkbuild.agent.wire.protocol import AgentError, Reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sparkbuild.agent.docker.ours import Shelf
     from sparkbuild.agent.wire.nodes import FactsAsk, FactsResult, Query
     from sparkbuild.agent.wire.verbs import Absent, Placed
@@ -74,7 +72,8 @@ def run(request: Request, reporter: Reporter) -> FactsResult:
     if any(query["scheme"] == "lane" and query.get("runtime") == "docker" for query in request["queries"]):
         shared["shelf"] = shelf_of(request)  # docker is asked when the first lane wants to know
     facts: list[object] = [None] * len(request["queries"])
-    threads = []
+    lanes: list[threading.Thread] = []
+    waiting: list[threading.Thread] = []
 
     def look(index: int, query: Query) -> None:
         facts[index] = _observe({**shared, **query})
@@ -84,27 +83,24 @@ def run(request: Request, reporter: Reporter) -> FactsResult:
     for index, query in enumerate(request["queries"]):
         running = query["scheme"] == "lane" and runs(request["store"], query["recipe"])
         if running or query["scheme"] in WAITING:
-            threads.append(threading.Thread(target=look, args=(index, query), daemon=True))
-            threads[-1].start()
+            thread = threading.Thread(target=look, args=(index, query), daemon=True)
+            thread.start()
+            (lanes if running else waiting).append(thread)
         else:
             (on_disks if query["scheme"] in ON_DISKS else quiet).append((index, query))
     for index, query in quiet:  # while the lanes answer
         look(index, query)
-    _wait(threads, _HEAD_START)
+    deadline = time.monotonic() + _HEAD_START
+    for thread in lanes:
+        thread.join(max(0.0, deadline - time.monotonic()))
     outcomes = patience.each(
         [(partial(_observe, {**shared, **query}), _folder(shared, query)) for _, query in on_disks]
     )
     for (index, _), outcome in zip(on_disks, outcomes, strict=True):
         facts[index] = _fact(outcome)
-    _wait(threads)
+    for thread in (*lanes, *waiting):
+        thread.join()
     return {"facts": facts}
-
-
-def _wait(threads: Sequence[threading.Thread], seconds: float | None = None) -> None:
-    """Until all have ended, or for so long; None: however long that takes."""
-    deadline = None if seconds is None else time.monotonic() + seconds
-    for thread in threads:
-        thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
 
 def _folder(shared: Shared, query: Query) -> str:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import socket
 from pathlib import Path
@@ -14,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from sparkbuild.agent.ledger import index
+from tests.plugin.tiny import tiny
 from tests.staging.checkpoint import make
-from tests.workspace_tool import Tool, bare
+from tests.workspace_tool import Tool
 
 RECORDS = Path(__file__).parent / "first_release"
 MIRROR = "staged/r0/model/models--acme--tiny-flash"
@@ -26,16 +26,6 @@ FOLDERS = {  # where the records of each folder lie in the store
     "sparse": "staged/r0/sparse",
     "links": "exported/r0/model/links",
 }
-PIN = f"input.images/tiny/requirements.lock.sha256={hashlib.sha256().hexdigest()}"
-RECIPE = """\
-cluster = "local"
-image = "tiny"
-model_id = "m0"
-
-[serve]
-port = {port}
-command = ["{{{{ image.python }}}}", "{{{{ image.files }}}}/engine.py"]
-"""
 BLOCK = """
 [[staging]]
 id = "{id}"
@@ -55,24 +45,12 @@ target = "/model"
 def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Tool:
     """A workspace whose data was staged, and whose lane was launched, by the earlier version."""
     root = tmp_path_factory.mktemp("upgraded")
-    tool = bare(root)
-    image = root / "images" / "tiny"
-    image.mkdir(parents=True)
-    (image / "requirements.lock").touch()
-    (image / "engine.py").touch()
-    (image / "image.toml").write_text('kind = "venv"\nlock = "data"\nfiles = ["engine.py"]\n')
-    (root / "locks").mkdir()
-    (root / "locks/data.source.lock").write_text(f"format=local-inference-source-lock/v1\n{PIN}\n")
     make(root / "hub", vocab=5, as_hub_cache=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        recipe = RECIPE.format(port=free.getsockname()[1])
-    recipe += BLOCK.format(id="model", src=root / "hub", kind="hub-mirror") + EXPORT
+    blocks = BLOCK.format(id="model", src=root / "hub", kind="hub-mirror") + EXPORT
     for block, layout in (("packed", "packed"), ("page15", "page15"), ("sparse", "sparse-copy")):
-        recipe += BLOCK.format(id=block, src=root / "hub", kind="sparse-rows")
-        recipe += f'layout = "{layout}"\nsplit = "even"\n'
-    (root / "recipes/r0").mkdir(parents=True)
-    (root / "recipes/r0/recipe.toml").write_text(recipe)
+        blocks += BLOCK.format(id=block, src=root / "hub", kind="sparse-rows")
+        blocks += f'layout = "{layout}"\nsplit = "even"\n'
+    tool = tiny(root, blocks)
     tool.ok("stage:r0")
     for path in RECORDS.iterdir():
         _put(root, path)

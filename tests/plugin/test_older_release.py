@@ -9,7 +9,6 @@ import contextlib
 import io
 import os
 import signal
-import socket
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -19,19 +18,12 @@ import pytest
 import tomli
 
 from tests.plugin.demo import Demo
-from tests.workspace_tool import REPOSITORY, Tool, bare, finish, until
+from tests.plugin.tiny import tiny
+from tests.workspace_tool import REPOSITORY, Tool, finish, until
 
 COMMIT = "e8fe18fd5e3592e286db8253ac201a518c7c35cc"
 SIZES = {"a.bin": 40 << 20, "b.bin": 400 << 20}  # bytes of data: half a second to stage
-RECIPE = """\
-cluster = "local"
-image = "tiny"
-model_id = "m0"
-
-[serve]
-port = {port}
-command = ["{{{{ image.python }}}}", "{{{{ image.files }}}}/engine.py"]
-
+BLOCK = """
 [[staging]]
 id = "data"
 kind = "files"
@@ -67,27 +59,13 @@ def before(tool: Tool, release: Path) -> Tool:
 @pytest.fixture
 def tool(tmp_path: Path) -> Tool:
     """A workspace with a block of plain data to stage."""
-    tool = bare(tmp_path / "workspace")
-    image = tool.root / "images/tiny"
-    image.mkdir(parents=True)
-    for name in ("requirements.lock", "engine.py"):
-        (image / name).touch()
-    (image / "image.toml").write_text('kind = "venv"\nlock = "data"\nfiles = ["engine.py"]\n')
-    (tool.root / "locks").mkdir()
-    pin = "input.images/tiny/requirements.lock.sha256=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-    (tool.root / "locks/data.source.lock").write_text(f"format=local-inference-source-lock/v1\n{pin}\n")
     source = tmp_path / "source"
     source.mkdir()
     block = os.urandom(4 << 20)
     for name, size in SIZES.items():
         with open(source / name, "wb") as file:
             file.writelines(block for _ in range(size // len(block)))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        recipe = RECIPE.format(port=free.getsockname()[1], src=source)
-    (tool.root / "recipes/r0").mkdir(parents=True)
-    (tool.root / "recipes/r0/recipe.toml").write_text(recipe)
-    return tool
+    return tiny(tmp_path / "workspace", BLOCK.format(src=source))
 
 
 def agents(release: Path) -> list[int]:
