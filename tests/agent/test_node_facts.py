@@ -18,7 +18,7 @@ import pytest
 from sparkbuild.agent import node
 from sparkbuild.agent.docker.fact import docker_fact, gives_gpus, no_docker, uses_gpu
 from sparkbuild.agent.lane.records import write
-from sparkbuild.agent.machine import gpus, hcas, mounts as disks, network, system
+from sparkbuild.agent.machine import gpus, hcas, mounts as disks, netlink, network, system
 from sparkbuild.agent.machine.procs import boot_id, start_ticks
 from sparkbuild.agent.machine.together import together
 from tests.agent.driver import call
@@ -242,16 +242,16 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def test_addresses_of_netlink() -> None:
-    found: dict[int, list[str]] = {}
     peer, ours = attribute(1, bytes([10, 0, 0, 9])), attribute(2, bytes([10, 0, 0, 1]))
     label = attribute(3, b"eth0:1\0")
     data = message(2, peer + ours + label) + message(2, attribute(1, bytes([10, 0, 1, 1])), prefix=8)
-    assert network.read(data + message(3, label), found)
-    assert found == {2: ["10.0.0.1/24", "10.0.1.1/8"]}
-    assert not network.read(message(0, b"", kind=3), found)
-    for bad in (data[:-4], struct.pack("=IHHII", 4, 20, 0, 1, 0), message(0, b"", kind=2)):
-        with pytest.raises(ValueError, match=r"netlink|refuses"):
-            network.read(bad, {})
+    answers = netlink.messages(data + message(3, label) + message(0, b"", kind=3))
+    assert network.read(answers) == {2: ["10.0.0.1/24", "10.0.1.1/8"]}
+    for cut in (data[:-4], struct.pack("=IHHII", 4, 20, 0, 1, 0)):
+        with pytest.raises(ValueError, match="is cut"):
+            network.read(netlink.messages(cut))
+    with pytest.raises(OSError, match="does not list"):
+        network.read(netlink.messages(message(0, b"", kind=2)))
 
 
 # -- HCAs ----------------------------------------------------------------------------------------------------------

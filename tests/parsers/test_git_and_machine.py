@@ -18,7 +18,7 @@ from sparkbuild.agent.git.objects import BrokenMirrorError, HostileTreeError, Ob
 from sparkbuild.agent.git.tree import walk
 from sparkbuild.agent.image.steps import Steps
 from sparkbuild.agent.lane import memory
-from sparkbuild.agent.machine import gpus, hcas, mounts, network, procs, system
+from sparkbuild.agent.machine import gpus, hcas, mounts, netlink, network, procs, sockets, system
 from sparkbuild.agent.store.pipprogress import PipProgress
 from sparkbuild.agent.wire.protocol import AgentError
 from tests.parsers.near import bounded, damaged
@@ -161,8 +161,18 @@ DUMP = _message(
 
 @given(data=damaged(DUMP))
 def test_netlink(data: bytes) -> None:
-    with bounded(ValueError):  # told as the problem of that look
-        network.read(data, {})
+    with bounded(ValueError, OSError):  # told as the problem of that look
+        network.read(netlink.messages(data))
+
+
+SOCKET = struct.pack("!BBBBHH16s16s", 2, 10, 0, 0, 8000, 0, bytes([127, 0, 0, 1]) + bytes(12), bytes(16))
+
+
+@given(data=damaged(_message(20, SOCKET + bytes(20) + struct.pack("=II", 1000, 12345)) + _message(3, bytes(4))))
+def test_the_sockets_of_netlink(data: bytes) -> None:
+    with bounded(ValueError, OSError):  # the table is read then
+        for listening in sockets.read(netlink.messages(data)).values():
+            assert all(isinstance(listener.loopback, bool) for listener in listening.values())
 
 
 @given(gid=damaged(b"0000:0000:0000:0000:0000:ffff:0a00:000b\n"))
@@ -195,9 +205,8 @@ def test_the_listeners_of_a_machine(tmp_path_factory: pytest.TempPathFactory, da
     path = tmp_path_factory.getbasetemp() / "tcp"
     path.write_bytes(data)
     with bounded():
-        for sockets in procs.listeners(str(path)).values():
-            for one in sockets.values():
-                assert isinstance(one.loopback, bool)
+        for listening in sockets.by_table(str(path)).values():
+            assert all(isinstance(listener.loopback, bool) for listener in listening.values())
 
 
 @given(data=damaged(b"#5 [stage-0 2/4] RUN make\n#5 0.123 hello\n#5 ERROR: process failed\n#6 [internal] load\n"),

@@ -7,15 +7,17 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
+from sparkbuild.agent.machine import netlink
 from sparkbuild.agent.machine.hcas import hcas
 from sparkbuild.agent.machine.system import number, text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sparkbuild.agent.wire.nodes import Interface, NetworkAsk, NetworkFact
 
 FOLDER = "/sys/class/net"
-_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
-_NEW_ADDRESS, _GET_ADDRESS, _DONE, _ERROR = 20, 22, 3, 2
+_ROUTE, _NEW_ADDRESS, _GET_ADDRESS = 0, 20, 22
 _ADDRESS, _LOCAL = 1, 2  # of IFA_*: with a peer, ADDRESS is the peer's
 _UP = 1  # IFF_UP
 
@@ -45,36 +47,21 @@ def interfaces(folder: str = FOLDER) -> list[Interface]:
 
 def addresses() -> dict[int, list[str]]:
     """All IPv4 addresses, as "10.0.0.1/24", by the index of their interface."""
+    # struct ifaddrmsg: family, and seven bytes
+    return read(netlink.listed(_ROUTE, _GET_ADDRESS, struct.pack("=B7x", socket.AF_INET)))
+
+
+def read(answers: Iterable[tuple[int, bytes]]) -> dict[int, list[str]]:
+    """The addresses of what netlink answered."""
     by_index: dict[int, list[str]] = {}
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
-        kernel.settimeout(1.0)
-        # struct nlmsghdr (length, type, flags, sequence, port), struct ifaddrmsg (family and seven bytes)
-        kernel.send(struct.pack("=IHHIIB7x", 24, _GET_ADDRESS, _DUMP, 1, 0, socket.AF_INET))
-        going = True
-        while going:
-            going = read(kernel.recv(1 << 17), by_index)
-    return by_index
-
-
-def read(data: bytes, by_index: dict[int, list[str]]) -> bool:
-    """Take the addresses of one datagram; False after the last. ValueError when it is cut."""
-    at = 0
-    while at + 16 <= len(data):
-        length, kind = struct.unpack_from("=IH", data, at)
-        if length < 16 or at + length > len(data):
-            raise ValueError("a netlink message is cut")
-        if kind == _DONE:
-            return False
-        if kind == _ERROR:
-            raise ValueError("the kernel refuses to list its addresses")
-        if kind == _NEW_ADDRESS and length >= 24:
-            _, prefix, _, _, index = struct.unpack_from("=BBBBI", data, at + 16)
-            attributes = _attributes(data[at + 24 : at + length])
+    for kind, body in answers:
+        if kind == _NEW_ADDRESS and len(body) >= 8:
+            _, prefix, _, _, index = struct.unpack_from("=BBBBI", body)
+            attributes = _attributes(body[8:])
             address = attributes.get(_LOCAL) or attributes.get(_ADDRESS)
             if address and len(address) == 4:
                 by_index.setdefault(index, []).append(f"{'.'.join(map(str, address))}/{prefix}")
-        at += (length + 3) & ~3
-    return True
+    return by_index
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:

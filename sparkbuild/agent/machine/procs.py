@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import pwd
-import sys
 import threading
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from sparkbuild.agent.machine.sockets import TABLES, Listener, Listeners, listeners
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sparkbuild.agent.wire.records import Holder
-
-TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-_LOCAL, _STATE, _UID, _INODE = 1, 3, 7, 9  # columns of /proc/net/tcp (net/ipv4/tcp_ipv4.c: get_tcp4_sock)
-_LISTEN = "0A"  # a state, include/net/tcp_states.h
 
 
 def boot_id() -> str:
@@ -75,50 +71,6 @@ def is_same(pid: int, ticks: int, boot: str) -> bool:
     return pid > 0 and boot == boot_id() and start_ticks(pid) == ticks
 
 
-class Listener(NamedTuple):
-    """A socket that listens: whose it is, and its address as the table has it."""
-
-    uid: int
-    row: str
-
-    @property
-    def address(self) -> str:
-        """Where it is bound to: the tables have words of 32 bits in hex, in the order of bytes of this machine."""
-        import socket  # noqa: PLC0415 - 5 ms, and most looks show no address
-
-        words = (int(self.row[at : at + 8], 16) for at in range(0, len(self.row), 8))
-        raw = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
-        if len(raw) == 4:
-            return socket.inet_ntop(socket.AF_INET, raw)
-        return socket.inet_ntop(socket.AF_INET6, raw).removeprefix("::ffff:")
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine reaches it."""
-        return self.address.startswith("127.") or self.address == "::1"
-
-
-def listeners(table: str) -> dict[int, dict[str, Listener]]:
-    """Listening TCP ports by one table of this network namespace, and the sockets behind each by inode. Opens no
-    connection: a rendezvous port that sees one opened and dropped may count it as a rank.
-    """
-    by_port: dict[int, dict[str, Listener]] = {}
-    try:
-        with open(table, encoding="ascii", errors="replace") as file:
-            rows = file.readlines()[1:]
-    except OSError:
-        return by_port
-    for row in rows:
-        words = row.split()
-        if len(words) <= _INODE or words[_STATE] != _LISTEN:
-            continue
-        address, _, port = words[_LOCAL].partition(":")
-        with suppress(ValueError):  # the kernel writes no such row
-            if len(bytes.fromhex(address)) in {4, 16}:
-                by_port.setdefault(int(port, 16), {})[words[_INODE]] = Listener(int(words[_UID]), address)
-    return by_port
-
-
 def sessions() -> dict[int, set[int]]:
     """All processes by session; a lane is the session that its recorded process leads. A reused pid is in the lane's
     session only if it leads one of its own.
@@ -139,12 +91,12 @@ def session_of(pid: int) -> set[int]:
 
 
 class Glance:
-    """Ports and sessions as they are at one moment, read when first asked for: the kernel takes 4 ms to write each of
-    its TCP tables, and one look at a node may be about many lanes.
+    """Ports and sessions as they are at one moment, read when first asked for: one look at a node may be about many
+    lanes.
     """
 
     def __init__(self) -> None:
-        self._tables: dict[str, dict[int, dict[str, Listener]]] = {}
+        self._listeners: dict[int, Listeners] = {}
         self._sessions: dict[int, set[int]] | None = None
         self._marks: dict[str, set[int]] | None = None
         self._guard = threading.Lock()
@@ -156,21 +108,21 @@ class Glance:
     def sockets(self, port: int) -> dict[str, Listener]:
         """As `inodes`, with whose they are."""
         with self._guard:
-            return next((found[port] for table in TABLES if port in (found := self._table(table))), {})
+            return next((found[port] for family in TABLES if port in (found := self._of(family))), {})
 
     def listening(self) -> dict[int, list[Listener]]:
         """All ports that somebody listens on."""
-        found: dict[int, list[Listener]] = {}
+        by_port: dict[int, list[Listener]] = {}
         with self._guard:
-            for table in TABLES:
-                for port, sockets in self._table(table).items():
-                    found.setdefault(port, []).extend(sockets.values())
-        return found
+            for family in TABLES:
+                for port, sockets in self._of(family).items():
+                    by_port.setdefault(port, []).extend(sockets.values())
+        return by_port
 
-    def _table(self, table: str) -> dict[int, dict[str, Listener]]:
-        if table not in self._tables:
-            self._tables[table] = listeners(table)
-        return self._tables[table]
+    def _of(self, family: int) -> Listeners:
+        if family not in self._listeners:
+            self._listeners[family] = listeners(family)
+        return self._listeners[family]
 
     def marks(self, name: str) -> dict[str, set[int]]:
         """All processes of this network namespace that have the variable `name` in their environment and may be looked
@@ -190,8 +142,8 @@ class Glance:
     def is_loopback_alone(self, port: int) -> bool:
         """Whether all that listens on a port does so on 127.x or ::1: no other machine reaches it."""
         with self._guard:
-            sockets = [one for table in TABLES for one in self._table(table).get(port, {}).values()]
-        return bool(sockets) and all(one.loopback for one in sockets)
+            sockets = [socket for family in TABLES for socket in self._of(family).get(port, {}).values()]
+        return bool(sockets) and all(socket.loopback for socket in sockets)
 
     def session_of(self, pid: int) -> set[int]:
         """See `session_of`."""

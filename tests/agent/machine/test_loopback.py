@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from sparkbuild.agent.machine import logins
-from sparkbuild.agent.machine.procs import Glance, Listener
+from sparkbuild.agent.machine import logins, sockets
+from sparkbuild.agent.machine.procs import Glance
+from sparkbuild.agent.machine.sockets import Listener, unpacked
 
 
 @contextmanager
@@ -51,6 +52,25 @@ def test_by_the_kernel(hosts: tuple[str, ...], alone: bool) -> None:
     assert Glance().is_loopback_alone(port) is False, "nobody does"
 
 
+@pytest.mark.parametrize("hosts", [("127.0.0.2",), ("0.0.0.0",), ("127.0.0.1", "::1"), ("::",)])
+def test_both_ways_of_the_kernel(hosts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By sock_diag, and by the tables where a kernel or a sandbox does not know that."""
+    if any(":" in host for host in hosts) and not socket.has_dualstack_ipv6():
+        hosts = ("127.0.0.1",)
+
+    def addresses(port: int) -> list[str]:
+        return sorted(listener.address for listener in Glance().listening()[port])
+
+    with listening(*hosts) as port:
+        inodes = Glance().inodes(port)
+        assert addresses(port) == sorted(hosts)
+        monkeypatch.setattr(sockets, "_SOCK_DIAG", 31)  # a protocol that no kernel has
+        with pytest.raises(OSError):
+            sockets.by_diag(socket.AF_INET)
+        assert addresses(port) == sorted(hosts)
+        assert Glance().inodes(port) == inodes != set()
+
+
 @pytest.mark.parametrize(
     ("row", "is_it"),
     [
@@ -62,7 +82,7 @@ def test_by_the_kernel(hosts: tuple[str, ...], alone: bool) -> None:
     ],
 )
 def test_rows_of_a_little_endian_machine(row: str, is_it: bool) -> None:
-    assert Listener(0, row).loopback is is_it
+    assert Listener(0, unpacked(row)).loopback is is_it
 
 
 @pytest.mark.parametrize(
