@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # of each family: the table of a kernel, or a sandbox, that does not know sock_diag
 TABLES = {int(_socket.AF_INET): "/proc/net/tcp", int(_socket.AF_INET6): "/proc/net/tcp6"}
 _SOCK_DIAG, _BY_FAMILY, _TCP, _LISTEN = 4, 20, 6, 10  # man 7 sock_diag; include/net/tcp_states.h
-# Of struct inet_diag_req_v2 the family, protocol, extensions and states, and no socket; of struct inet_diag_msg first the
-# family, port and address, then the user and inode (include/uapi/linux/inet_diag.h).
+# Of inet_diag_req_v2 the family, protocol, extensions and states, and no socket; of inet_diag_msg first the family,
+# port and address, then the user and inode (include/uapi/linux/inet_diag.h).
 _QUESTION, _ANSWER = struct.Struct("=BBBxI48x"), struct.Struct("!B3xH2x16s")
 _OWNER = struct.Struct("=64xII")
 _LOCAL, _STATE, _UID, _INODE = 1, 3, 7, 9  # columns of /proc/net/tcp (net/ipv4/tcp_ipv4.c: get_tcp4_sock)
